@@ -50,7 +50,7 @@ func TestAReceiverThatHangsForeverDelaysNoOther(t *testing.T) {
 			t.Errorf("after the term: %+v, attempts %v", s, attempts)
 		}
 		b.begin()
-		b.apply(named("well"), v1alpha1.Receiver{Name: "hung", BatchSize: 5})
+		b.apply(named("well"), v1alpha1.Receiver{Name: "hung", BatchSize: new(int32(5))})
 		time.Sleep(time.Minute)
 		if calls != 1 {
 			t.Errorf("%d calls beside the first one", calls-1)
@@ -99,7 +99,7 @@ func TestAWorkerHoldsOneBatch(t *testing.T) {
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}
-		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: 10, Timeout: &metav1.Duration{Duration: time.Hour}})
+		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: new(int32(10)), Timeout: &metav1.Duration{Duration: time.Hour}})
 		b.begin()
 		b.write("e", 10_000)
 		if r := b.readers[0]; r.returned > 10 || r.most > 10 {

@@ -64,7 +64,7 @@ func TestAHandoverRepeatsOneBatchAtMost(t *testing.T) {
 					}
 					return 0, ctx.Err()
 				}
-				a := v1alpha1.Receiver{Name: "a", BatchSize: 10}
+				a := v1alpha1.Receiver{Name: "a", BatchSize: new(int32(10))}
 				b.apply(a)
 				b.begin()
 				time.Sleep(2 * cursorInterval)

@@ -90,7 +90,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		faults = append(faults, hangs)
 	}
 	for i := range 1 + rng.IntN(3) {
-		r := v1alpha1.Receiver{Name: fmt.Sprint("receiver-", i), BatchSize: 1 + rng.Int32N(40)}
+		r := v1alpha1.Receiver{Name: fmt.Sprint("receiver-", i), BatchSize: new(1 + rng.Int32N(40))}
 		if i > 0 && rng.IntN(2) == 0 {
 			r.From = v1alpha1.FromOldest
 		}
@@ -182,7 +182,7 @@ func (m *model) replace(before func(*modelProcess), cause error, overlapping boo
 
 func (m *model) batchSize(receiver string) int {
 	i := slices.IndexFunc(m.config.Receivers, func(r v1alpha1.Receiver) bool { return r.Name == receiver })
-	return int(m.config.Receivers[i].BatchSize)
+	return int(*m.config.Receivers[i].BatchSize)
 }
 
 // reload changes a receiver, or the routes.
@@ -193,7 +193,7 @@ func (m *model) reload() {
 	case 0:
 		r.Paused = !r.Paused
 	case 1:
-		r.BatchSize = 1 + m.rng.Int32N(40)
+		r.BatchSize = new(1 + m.rng.Int32N(40))
 	default:
 		odd := !m.routes.odd.Load()
 		m.routes.odd.Store(odd)

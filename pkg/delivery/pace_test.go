@@ -53,7 +53,7 @@ func TestAFullBatchIsFollowedAtOnce(t *testing.T) {
 			<-gate
 			return 0, nil
 		}
-		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: 5})
+		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: new(int32(5))})
 		b.begin()
 		b.write("first", 1)
 		for i := range 1001 {

@@ -263,7 +263,7 @@ func TestARestoreThatAnotherReceiverHasNoticedIsStored(t *testing.T) {
 		b.begin()
 		time.Sleep(2 * cursorInterval)
 		wantStored(t, b.store, "a", at(2, ""))
-		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: 7}, named("b"))
+		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: new(int32(7))}, named("b"))
 		synctest.Wait()
 		if n := b.account("a").restores; n != 1 {
 			t.Errorf("%d restores", n)

@@ -23,7 +23,7 @@ func TestOnlyReceiversThatChangedAreRestarted(t *testing.T) {
 		b.begin()
 		time.Sleep(2 * cursorInterval)
 		want := b.write("e", 3)
-		b.apply(v1alpha1.Receiver{Name: "changed", BatchSize: 3}, named("same"), named("added"))
+		b.apply(v1alpha1.Receiver{Name: "changed", BatchSize: new(int32(3))}, named("same"), named("added"))
 		synctest.Wait()
 		time.Sleep(2 * cursorInterval)
 		later := b.write("e", 3)

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"reflect"
 	"time"
@@ -106,7 +105,12 @@ func (w *worker) sendAll(ctx context.Context, o outgoing) bool {
 	return true
 }
 
-func (w *worker) batchSize() int { return int(cmp.Or(max(0, w.config.BatchSize), defaultBatchSize)) }
+func (w *worker) batchSize() int {
+	if n := w.config.BatchSize; n != nil && *n > 0 {
+		return int(*n)
+	}
+	return defaultBatchSize
+}
 
 // record returns what the receiver gets of a version.
 func (w *worker) record(view View, v observer.Version) receiver.Record {

@@ -245,7 +245,7 @@ func TestCursorsAreWrittenAsOftenAsMuchIsDelivered(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			return 0, nil
 		}
-		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: batchSize})
+		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: new(int32(batchSize))})
 		b.begin()
 		time.Sleep(2 * cursorInterval)
 		writes := b.store.countWrites()

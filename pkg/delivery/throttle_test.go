@@ -147,7 +147,7 @@ func TestARejectedSummaryIsCounted(t *testing.T) {
 			}
 			return 0, nil
 		}
-		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: 4})
+		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: new(int32(4))})
 		b.begin()
 		time.Sleep(2 * cursorInterval)
 		for i := range 10 {
@@ -172,7 +172,7 @@ func TestSummariesEndWithTheWorker(t *testing.T) {
 		b.end(nil)
 		b.begin()
 		again := b.write("e", 3)
-		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: 7})
+		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: new(int32(7))})
 		time.Sleep(time.Hour)
 		b.wantDelivered(ids[0], again[0])
 		if s := b.status("a"); s.Summaries != (Summaries{Lost: 2}) || s.Filtered["all"] != 4 {

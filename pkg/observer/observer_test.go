@@ -178,8 +178,9 @@ func TestDeletionsMoveTheCursor(t *testing.T) {
 	})
 }
 
-// The shared watch can be silent after a restore, and have more of the old history to send.
-func TestARestoreThatAReaderNoticesFirst(t *testing.T) {
+// restorable runs a test with a reader that has read all of a store with an Event, "kept", of which another, "lost", is
+// 100 revisions later.
+func restorable(t *testing.T, test func(t *testing.T, s *store, o *Observer, first *Reader)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		s.put("kept")
@@ -193,7 +194,13 @@ func TestARestoreThatAReaderNoticesFirst(t *testing.T) {
 		s.put("lost")
 		time.Sleep(time.Minute)
 		next(t, first, 10)
+		test(t, s, o, first)
+	})
+}
 
+// The shared watch can be silent after a restore, and have more of the old history to send.
+func TestARestoreThatAReaderNoticesFirst(t *testing.T) {
+	restorable(t, func(t *testing.T, s *store, o *Observer, first *Reader) {
 		s.restoreUnnoticed(50)
 		before := o.log.point()
 		second := o.Reader(Start{Oldest: true})
@@ -221,20 +228,7 @@ func TestARestoreThatAReaderNoticesFirst(t *testing.T) {
 
 // A restored history that is already longer than the old one was is noticed since the watch goes back.
 func TestAWatchThatGoesBackIsARestore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		s.put("kept")
-		o, end := run(t, Options{Source: s})
-		defer end()
-		s.other(100)
-		r := o.Reader(Start{})
-		defer r.Close()
-		synctest.Wait()
-		next(t, r, 10)
-		s.put("lost")
-		synctest.Wait()
-		next(t, r, 10)
-
+	restorable(t, func(t *testing.T, s *store, o *Observer, r *Reader) {
 		s.rewind(50)
 		const others = 100
 		for i := range others {

@@ -37,7 +37,7 @@ func TestExampleOfReceiversFitsTogether(t *testing.T) {
 	if volume.EmptyDir == nil || mount.ReadOnly {
 		t.Fatalf("%s cannot be written: %+v", archive.Path, mount)
 	}
-	if most, limit := int64(archive.MaxFiles+1)*archive.MaxBytes, volume.EmptyDir.SizeLimit.Value(); limit < most+most/16 {
+	if most, limit := int64(*archive.MaxFiles+1)*(*archive.MaxBytes), volume.EmptyDir.SizeLimit.Value(); limit < most+most/16 {
 		t.Errorf("the volume of %s may have %d bytes, and the receiver writes %d", archive.Path, limit, most)
 	}
 	config := slices.IndexFunc(containerOf(t, exampleReceivers).Args, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })

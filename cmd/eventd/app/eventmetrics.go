@@ -38,7 +38,7 @@ func (w *wayOut) apply(config *v1alpha1.EventdConfiguration, set *rules.Set) {
 		with := *config
 		with.Receivers = append(slices.Clone(config.Receivers), v1alpha1.Receiver{
 			Name: metricsReceiver, From: v1alpha1.FromNow,
-			BatchSize: metricsBatchSize, Timeout: &metav1.Duration{Duration: metricsTimeout},
+			BatchSize: new(int32(metricsBatchSize)), Timeout: &metav1.Duration{Duration: metricsTimeout},
 		})
 		config, views[metricsReceiver] = &with, everything{}
 	}

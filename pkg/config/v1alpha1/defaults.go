@@ -8,11 +8,11 @@ import (
 
 // The defaults of fields that are not set.
 const (
-	defaultBatchSize = 512
-	defaultTimeout   = 10 * time.Second
-	defaultMaxBytes  = 100 << 20
-	defaultMaxFiles  = 3
-	defaultMaxSeries = 1000
+	defaultBatchSize int32 = 512
+	defaultTimeout         = 10 * time.Second
+	defaultMaxBytes  int64 = 100 << 20
+	defaultMaxFiles  int32 = 3
+	defaultMaxSeries int32 = 1000
 )
 
 func (c *EventdConfiguration) setDefaults() {
@@ -27,13 +27,13 @@ func (c *EventdConfiguration) setDefaults() {
 		}
 	}
 	for i := range c.Metrics {
-		setDefault(&c.Metrics[i].MaxSeries, defaultMaxSeries)
+		setDefault(&c.Metrics[i].MaxSeries, new(defaultMaxSeries))
 	}
 }
 
 func (r *Receiver) setDefaults() {
 	setDefault(&r.From, FromNow)
-	setDefault(&r.BatchSize, defaultBatchSize)
+	setDefault(&r.BatchSize, new(defaultBatchSize))
 	if r.Timeout == nil {
 		r.Timeout = &metav1.Duration{Duration: defaultTimeout}
 	}
@@ -42,8 +42,8 @@ func (r *Receiver) setDefaults() {
 		setDefault(&r.OTLP.Compression, "gzip")
 	}
 	if r.JSONLines != nil && r.JSONLines.Path != "" {
-		setDefault(&r.JSONLines.MaxBytes, defaultMaxBytes)
-		setDefault(&r.JSONLines.MaxFiles, defaultMaxFiles)
+		setDefault(&r.JSONLines.MaxBytes, new(defaultMaxBytes))
+		setDefault(&r.JSONLines.MaxFiles, new(defaultMaxFiles))
 	}
 }
 

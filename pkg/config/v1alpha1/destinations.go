@@ -25,10 +25,10 @@ func (o *OTLP) validate(path *field.Path) (errs field.ErrorList) {
 		errs = append(errs, o.validateMetadata(path.Child("headers"))...)
 	case o.Protocol == OTLPHTTP:
 		errs = append(errs, validateURL(o.Endpoint, endpoint, "http", "https")...)
-		if u, err := url.Parse(o.Endpoint); err == nil && strings.Trim(u.Path, "/") == "" {
-			errs = append(errs, field.Invalid(endpoint, field.OmitValueType{}, "must have the path too, usually /v1/logs"))
-		}
 		errs = append(errs, o.validateScheme(o.Endpoint, path)...)
+		if u, err := url.Parse(o.Endpoint); err == nil && strings.Trim(u.Path, "/") == "" {
+			errs = append(errs, field.Invalid(endpoint, field.OmitValueType{}, "must have a path, which is /v1/logs by default in OTLP"))
+		}
 	}
 	if o.Protocol != OTLPGRPC && o.Protocol != OTLPHTTP {
 		errs = append(errs, field.NotSupported(path.Child("protocol"), o.Protocol, []OTLPProtocol{OTLPGRPC, OTLPHTTP}))
@@ -89,18 +89,20 @@ func isNoSubject(r rune) bool { return r <= ' ' || r > '~' || r == '*' || r == '
 
 func (j *JSONLines) validate(path *field.Path) (errs field.ErrorList) {
 	if j.Path != "" {
-		if file := filepath.Clean(j.Path); strings.HasPrefix(file, "/dev/") || strings.HasPrefix(file, "/proc/") {
-			errs = append(errs, field.Invalid(path.Child("path"), j.Path, "must be a file that can be renamed: without a path, lines go to stdout"))
+		file := filepath.Clean(j.Path) + "/"
+		if strings.HasSuffix(j.Path, "/") || !strings.HasPrefix(file, "/dev/shm/") && slices.ContainsFunc(
+			[]string{"/dev/", "/proc/", "/sys/"}, func(of string) bool { return strings.HasPrefix(file, of) }) {
+			errs = append(errs, field.Invalid(path.Child("path"), j.Path, "must be a regular file; without a path, lines go to stdout"))
 		}
-		if j.MaxBytes < minFileBytes {
-			errs = append(errs, field.Invalid(path.Child("maxBytes"), j.MaxBytes, fmt.Sprintf("must be at least %d", minFileBytes)))
+		if *j.MaxBytes < minFileBytes {
+			errs = append(errs, field.Invalid(path.Child("maxBytes"), *j.MaxBytes, fmt.Sprintf("must be at least %d", minFileBytes)))
 		}
-		return append(errs, validateRange(int64(j.MaxFiles), 1, maxFiles, path.Child("maxFiles"))...)
+		return append(errs, validateRange(int64(*j.MaxFiles), 1, maxFiles, path.Child("maxFiles"))...)
 	}
-	if j.MaxBytes != 0 {
+	if j.MaxBytes != nil {
 		errs = append(errs, field.Forbidden(path.Child("maxBytes"), "stdout is not rotated"))
 	}
-	if j.MaxFiles != 0 {
+	if j.MaxFiles != nil {
 		errs = append(errs, field.Forbidden(path.Child("maxFiles"), "stdout is not rotated"))
 	}
 	return errs

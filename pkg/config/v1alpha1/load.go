@@ -3,12 +3,9 @@ package v1alpha1
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
@@ -83,36 +80,7 @@ func decode(document []byte, config *EventdConfiguration) error {
 	if err != nil {
 		return locateDuration(document, err)
 	}
-	var fields any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &fields); err != nil {
-		return err
-	}
-	for _, err := range findZeros(fields, nil) {
-		strict = append(strict, err)
-	}
 	return utilerrors.NewAggregate(strict)
-}
-
-// defaulted are the numbers with a default, which 0 does not stand for.
-var defaulted = sets.New("batchSize", "maxBytes", "maxFiles", "maxSeries")
-
-// findZeros returns an error for each of them that is 0: once decoded, it looks as if it were not set.
-func findZeros(value any, path *field.Path) (errs field.ErrorList) {
-	switch value := value.(type) {
-	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(value)) {
-			child := path.Child(name)
-			if value[name] == int64(0) && defaulted.Has(name) {
-				errs = append(errs, field.Invalid(child, 0, "must not be 0: leave it out for the default"))
-			}
-			errs = append(errs, findZeros(value[name], child)...)
-		}
-	case []any:
-		for i := range value {
-			errs = append(errs, findZeros(value[i], path.Index(i))...)
-		}
-	}
-	return errs
 }
 
 // locateDuration returns the error of the first timeout or interval that is no duration, or else

@@ -49,16 +49,16 @@ metrics:
 	if by := got.Routes[0].Throttle.By; !slices.Equal(by, []string{"metadata.namespace", "involvedObject.uid", "reason"}) {
 		t.Errorf("the throttle is by %q", by)
 	}
-	if n := got.Metrics[0].MaxSeries; n != 1000 {
+	if n := *got.Metrics[0].MaxSeries; n != 1000 {
 		t.Errorf("a metric has at most %d series", n)
 	}
 	receiver := func(r Receiver) Receiver {
-		r.From, r.BatchSize, r.Timeout = "Now", 512, &metav1.Duration{Duration: 10 * time.Second}
+		r.From, r.BatchSize, r.Timeout = "Now", new(int32(512)), &metav1.Duration{Duration: 10 * time.Second}
 		return r
 	}
 	want := []Receiver{
 		receiver(Receiver{Name: "otlp", OTLP: &OTLP{Protocol: "grpc", Endpoint: "collector:4317", Compression: "gzip"}}),
-		receiver(Receiver{Name: "file", JSONLines: &JSONLines{Path: "/var/log/events", MaxBytes: 100 << 20, MaxFiles: 3}}),
+		receiver(Receiver{Name: "file", JSONLines: &JSONLines{Path: "/var/log/events", MaxBytes: new(int64(100 << 20)), MaxFiles: new(int32(3))}}),
 		receiver(Receiver{Name: "stdout", JSONLines: &JSONLines{}}),
 	}
 	if diff := cmp.Diff(want, got.Receivers); diff != "" {
@@ -92,6 +92,20 @@ func TestYAMLAndJSONAreTheSame(t *testing.T) {
 	}
 }
 
+func TestFilesThatRotationKeepsApartAreAccepted(t *testing.T) {
+	if _, err := Load([]byte(head + `
+receivers:
+- {name: a, jsonLines: {path: /var/log/events.1}}
+- {name: b, jsonLines: {path: /var/log/events.2}}
+- {name: c, jsonLines: {path: /var/log/events.2.jsonl}}
+- {name: d, jsonLines: {path: /dev/shm/events}}
+- {name: e, jsonLines: {path: /device/events}}
+- {name: f, jsonLines: {}}
+`)); err != nil {
+		t.Error(err)
+	}
+}
+
 // Each case spoils one place of a valid file.
 func TestWrongFieldIsNamed(t *testing.T) {
 	valid := readAll(t)
@@ -121,12 +135,9 @@ func TestWrongFieldIsNamed(t *testing.T) {
 		{"name: archive", `name: ""`, "receivers[0].name: Required"},
 		{"name: hooks", "name: archive", `receivers[1].name: Duplicate value: "archive"`},
 		{"from: Oldest", "from: oldest", `receivers[0].from: Unsupported value: "oldest"`},
+		{"batchSize: 100", "batchSize: 0", "receivers[0].batchSize: Invalid value: 0"},
 		{"batchSize: 100", "batchSize: 10001", "receivers[0].batchSize: Invalid value: 10001"},
-		{"batchSize: 100", "batchSize: 0", "receivers[0].batchSize: Invalid value: 0: must not be 0"},
 		{"batchSize: 100", "batchSize: 0.0", "receivers[0].batchSize"},
-		{"maxBytes: 2097152", "maxBytes: 0", "receivers[3].jsonLines.maxBytes: Invalid value: 0: must not be 0"},
-		{"maxFiles: 5", "maxFiles: 0", "receivers[3].jsonLines.maxFiles: Invalid value: 0: must not be 0"},
-		{"maxSeries: 50", "maxSeries: 0", "metrics[0].maxSeries: Invalid value: 0: must not be 0"},
 		{"batchSize: 100", "batchSize: -1", "receivers[0].batchSize: Invalid value: -1"},
 		{"timeout: 5s", "timeout: 99ms", `receivers[0].timeout: Invalid value: "99ms"`},
 		{"timeout: 5s", "timeout: 301s", `receivers[0].timeout: Invalid value: "5m1s"`},
@@ -145,8 +156,7 @@ func TestWrongFieldIsNamed(t *testing.T) {
 		{"endpoint: collector:4317", "endpoint: :4317", "receivers[0].otlp.endpoint: Invalid"},
 		{"endpoint: collector:4317", "endpoint: eventd:s3cret@collector:4317", "receivers[0].otlp.endpoint: Invalid value: must be"},
 		{"protocol: grpc", "protocol: http", "receivers[0].otlp.endpoint: Invalid"},
-		{"protocol: grpc\n    endpoint: collector:4317", "protocol: http\n    endpoint: https://collector:4318", "receivers[0].otlp.endpoint: Invalid value: must have the path too"},
-		{"protocol: grpc\n    endpoint: collector:4317", "protocol: http\n    endpoint: https://collector:4318/", "receivers[0].otlp.endpoint: Invalid value: must have the path too"},
+		{"protocol: grpc\n    endpoint: collector:4317", "protocol: http\n    endpoint: https://collector:4318/", "receivers[0].otlp.endpoint: Invalid value: must have a path"},
 		{"    tls:\n      caFile: ca.crt", "    insecure: true\n    tls:\n      caFile: ca.crt", "receivers[0].otlp.tls: Forbidden"},
 		{"keyFile: tls.key", `keyFile: ""`, "receivers[0].otlp.tls.keyFile: Required"},
 		{"certFile: tls.crt", `certFile: ""`, "receivers[0].otlp.tls.certFile: Required"},
@@ -189,10 +199,21 @@ func TestWrongFieldIsNamed(t *testing.T) {
 		{"path: /var/log/events.jsonl", `path: ""`, "receivers[3].jsonLines.maxBytes: Forbidden"},
 		{"jsonLines: {}", "jsonLines: {path: /var/./log//events.jsonl}", "receivers[4].jsonLines.path: Duplicate"},
 		{"jsonLines: {}", "jsonLines: {path: /var/log/events.jsonl}", "receivers[4].jsonLines.path: Duplicate"},
-		{"jsonLines: {}", "jsonLines: {path: /var/log/./events.jsonl.1}", `receivers[4].jsonLines.path: Invalid value: "/var/log/events.jsonl.1": is a name of the rotated file /var/log/events.jsonl`},
-		{"path: /var/log/events.jsonl\n    maxBytes: 2097152\n    maxFiles: 5\n- name: stdout\n  jsonLines: {}", "path: a.17\n- name: b\n  jsonLines: {path: ./a}", `receivers[4].jsonLines.path: Invalid value: "a": is rotated to the name of another`},
-		{"jsonLines: {}", "jsonLines: {path: /dev/stdout}", "receivers[4].jsonLines.path: Invalid"},
-		{"jsonLines: {}", "jsonLines: {path: /dev/../proc/self/fd/1}", "receivers[4].jsonLines.path: Invalid"},
+		{"jsonLines: {}", "jsonLines: {path: /var/log/x/../events.jsonl.1}", "receivers[4].jsonLines.path: Invalid"},
+		{"jsonLines: {}", "jsonLines: {path: /var/log/events.jsonl.1000}", "receivers[4].jsonLines.path: Invalid"},
+		{"path: /var/log/events.jsonl", "path: a.jsonl.2\n- name: other\n  jsonLines: {path: ./a.jsonl}\n- name: third\n  jsonLines:\n    path: /other", "receivers[4].jsonLines.path: Invalid"},
+		{"path: /var/log/events.jsonl\n    maxBytes: 2097152\n    maxFiles: 5", `path: ""` + "\n- name: other\n  jsonLines: {}", "receivers[4].jsonLines.path: Duplicate"},
+		{"path: /var/log/events.jsonl", "path: /dev/stdout", "receivers[3].jsonLines.path: Invalid"},
+		{"path: /var/log/events.jsonl", "path: /var/../proc/self/fd/1", "receivers[3].jsonLines.path: Invalid"},
+		{"path: /var/log/events.jsonl", "path: /var/log/", "receivers[3].jsonLines.path: Invalid"},
+		{"maxBytes: 2097152", "maxBytes: 0", "receivers[3].jsonLines.maxBytes: Invalid value: 0"},
+		{"maxFiles: 5", "maxFiles: 0", "receivers[3].jsonLines.maxFiles: Invalid value: 0"},
+		{"jsonLines: {}", "jsonLines: {maxFiles: 0}", "receivers[4].jsonLines.maxFiles: Forbidden"},
+		{"protocol: grpc\n    endpoint: collector:4317", "protocol: http\n    endpoint: https://collector:4318", "receivers[0].otlp.endpoint: Invalid value: must have a path"},
+		{"protocol: grpc\n    endpoint: collector:4317", "protocol: http\n    endpoint: https://collector:4318/?a", "receivers[0].otlp.endpoint: Invalid value: must have a path"},
+		{"node: involvedObject.name", "job: involvedObject.name", "metrics[0].labels[job]: Invalid"},
+		{"node: involvedObject.name", "instance: involvedObject.name", "metrics[0].labels[instance]: Invalid"},
+		{"maxSeries: 50", "maxSeries: 0", "metrics[0].maxSeries: Invalid value: 0"},
 		{"  jsonLines: {}\n", "", "receivers[4]: Required"},
 		{"jsonLines: {}", "jsonLines: {}\n  cloudEvents: {url: https://a}", "receivers[4]: Forbidden"},
 		{"- name: warnings", "- name: Warnings", "routes[0].name: Invalid"},
@@ -218,8 +239,6 @@ func TestWrongFieldIsNamed(t *testing.T) {
 		{"node: involvedObject.name", "Node: involvedObject.name", "metrics[0].labels[Node]: Invalid"},
 		{"node: involvedObject.name", "__node: involvedObject.name", "metrics[0].labels[__node]: Invalid"},
 		{"node: involvedObject.name", "le: involvedObject.name", "metrics[0].labels[le]: Invalid"},
-		{"node: involvedObject.name", "job: involvedObject.name", "metrics[0].labels[job]: Invalid"},
-		{"node: involvedObject.name", "instance: involvedObject.name", "metrics[0].labels[instance]: Invalid"},
 		{"node: involvedObject.name", "quantile: involvedObject.name", "metrics[0].labels[quantile]: Invalid"},
 		{"node: involvedObject.name", "node: involvedObject", "metrics[0].labels[node]: Unsupported value"},
 		{`team: metadata.annotations["example.com/team"]`, `team: message["a"]`, "metrics[0].labels[team]: Invalid"},

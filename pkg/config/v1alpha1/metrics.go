@@ -30,7 +30,7 @@ const (
 // metricName is the form of names of metrics and labels.
 var metricName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
-// reservedLabels have a meaning in histograms and summaries, or Prometheus sets them to what it scrapes.
+// reservedLabels have a meaning in histograms and summaries, or are set by Prometheus when it scrapes.
 var reservedLabels = []string{"le", "quantile", "job", "instance"}
 
 func (c *EventdConfiguration) validateMetrics(path *field.Path) (errs field.ErrorList) {
@@ -41,7 +41,7 @@ func (c *EventdConfiguration) validateMetrics(path *field.Path) (errs field.Erro
 	for i := range c.Metrics {
 		m := &c.Metrics[i]
 		errs = append(errs, m.validate(names, path.Index(i))...)
-		series += int64(m.MaxSeries)
+		series += int64(*m.MaxSeries)
 	}
 	if series > MaxSeries {
 		errs = append(errs, field.Invalid(path, series, fmt.Sprintf("maxSeries of all metrics must be at most %d together", MaxSeries)))
@@ -71,7 +71,7 @@ func (m *Metric) validate(names sets.Set[string], path *field.Path) (errs field.
 		}
 		errs = append(errs, validateField(m.Labels[name], StringFields(), labels.Key(name))...)
 	}
-	return append(errs, validateRange(int64(m.MaxSeries), 1, maxSeriesOfMetric, path.Child("maxSeries"))...)
+	return append(errs, validateRange(int64(*m.MaxSeries), 1, maxSeriesOfMetric, path.Child("maxSeries"))...)
 }
 
 func validateMetricName(name string, path *field.Path) field.ErrorList {

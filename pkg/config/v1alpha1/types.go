@@ -83,7 +83,7 @@ type Receiver struct {
 	// metadata.annotations["example.com/key"]. There are at most 64.
 	Redact []string `json:"redact,omitempty"`
 	// BatchSize is the maximum number of Events in a request, from 1 to 10000. 512 is the default.
-	BatchSize int32 `json:"batchSize,omitempty"`
+	BatchSize *int32 `json:"batchSize,omitempty"`
 	// Timeout limits an attempt to deliver a batch, from 100ms to 5m. 10s is the default. If a
 	// batch takes several requests, another attempt goes on where it ended.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
@@ -149,10 +149,10 @@ type JSONLines struct {
 	Path string `json:"path,omitempty"`
 	// MaxBytes is the size at which the file is rotated, at least 1 MiB. 104857600 (100 MiB) is
 	// the default. It is set only with a path.
-	MaxBytes int64 `json:"maxBytes,omitempty"`
+	MaxBytes *int64 `json:"maxBytes,omitempty"`
 	// MaxFiles is the number of rotated files that are kept, from 1 to 1000. 3 is the default. It
 	// is set only with a path.
-	MaxFiles int32 `json:"maxFiles,omitempty"`
+	MaxFiles *int32 `json:"maxFiles,omitempty"`
 }
 
 // Connection is what connections by HTTP and gRPC have in common.
@@ -234,5 +234,5 @@ type Metric struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// MaxSeries is the maximum number of combinations of values of labels, from 1 to 10000. What
 	// has further ones counts with the value other in every label. 1000 is the default.
-	MaxSeries int32 `json:"maxSeries,omitempty"`
+	MaxSeries *int32 `json:"maxSeries,omitempty"`
 }

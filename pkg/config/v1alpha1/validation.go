@@ -3,7 +3,8 @@ package v1alpha1
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -28,34 +29,28 @@ const (
 	maxFiles     = 1000
 )
 
-// rotated is what the name of a rotated file ends with.
-var rotated = regexp.MustCompile(`\.[0-9]+$`)
-
 func (c *EventdConfiguration) validate() field.ErrorList {
 	errs := validateIntake(c.Intake, field.NewPath("intake"))
 	receivers := field.NewPath("receivers")
 	if len(c.Receivers) > MaxReceivers {
 		errs = append(errs, field.TooMany(receivers, len(c.Receivers), MaxReceivers))
 	}
-	names, files, unrotated := sets.New[string](), sets.New[string](), sets.New[string]()
+	names, files := sets.New[string](), sets.New[string]()
 	for i := range c.Receivers {
 		r, path := &c.Receivers[i], receivers.Index(i)
 		errs = append(errs, validateName(r.Name, names, path.Child("name"))...)
 		errs = append(errs, r.validate(path)...)
 		if r.JSONLines != nil {
-			file, path := r.JSONLines.Path, path.Child("jsonLines", "path")
-			if file != "" { // stdout
-				file = filepath.Clean(file)
+			file := r.JSONLines.Path
+			if absolute, err := filepath.Abs(file); err == nil && file != "" { // stdout
+				file = absolute
 			}
-			errs = append(errs, addUnique(file, files, path)...)
-			if of := rotated.ReplaceAllString(file, ""); of != file {
-				unrotated.Insert(of)
-				if files.Has(of) {
-					errs = append(errs, field.Invalid(path, file, "is a name of the rotated file "+of))
+			errs = append(errs, addUnique(file, files, path.Child("jsonLines", "path"))...)
+			for other := range files {
+				if rotatesTo(file, other) || rotatesTo(other, file) {
+					errs = append(errs, field.Invalid(path.Child("jsonLines", "path"), r.JSONLines.Path,
+						"is a file that rotation makes of that of another receiver, such as PATH.1, or the other way round"))
 				}
-			}
-			if unrotated.Has(file) {
-				errs = append(errs, field.Invalid(path, file, "is rotated to the name of another receiver's file"))
 			}
 		}
 	}
@@ -73,6 +68,13 @@ func (c *EventdConfiguration) validate() field.ErrorList {
 		}
 	}
 	return append(errs, c.validateMetrics(field.NewPath("metrics"))...)
+}
+
+// rotatesTo reports whether the rotation of a file renames it to another.
+func rotatesTo(file, other string) bool {
+	suffix, found := strings.CutPrefix(other, file+".")
+	_, err := strconv.ParseUint(suffix, 10, 64)
+	return file != "" && found && err == nil
 }
 
 // validateName checks a name, and adds it to those that are taken.
@@ -118,7 +120,7 @@ func (r *Receiver) validate(path *field.Path) (errs field.ErrorList) {
 		errs = append(errs, addUnique(name, redacted, path.Child("redact").Index(i))...)
 		errs = append(errs, validateField(name, RedactableFields(), path.Child("redact").Index(i))...)
 	}
-	errs = append(errs, validateRange(int64(r.BatchSize), 1, maxBatchSize, path.Child("batchSize"))...)
+	errs = append(errs, validateRange(int64(*r.BatchSize), 1, maxBatchSize, path.Child("batchSize"))...)
 	if t := r.Timeout.Duration; t < minTimeout || t > maxTimeout {
 		errs = append(errs, field.Invalid(path.Child("timeout"), t.String(), fmt.Sprintf("must be from %s to %s", minTimeout, maxTimeout)))
 	}

@@ -26,8 +26,8 @@ import (
 func use(t testing.TB, c *Counters, metrics ...v1alpha1.Metric) {
 	t.Helper()
 	for i := range metrics {
-		if metrics[i].MaxSeries == 0 {
-			metrics[i].MaxSeries = 1000
+		if metrics[i].MaxSeries == nil {
+			metrics[i].MaxSeries = new(int32(1000))
 		}
 	}
 	set, err := rules.Compile(&v1alpha1.EventdConfiguration{Metrics: metrics})
@@ -183,7 +183,7 @@ func TestASeriesKeepsNoEvent(t *testing.T) {
 // One namespace invents values without an end. Another one still has series of its own.
 func TestANamespaceTakesHalfOfTheSeriesThatOthersLeave(t *testing.T) {
 	c := &Counters{}
-	use(t, c, v1alpha1.Metric{Name: "events", MaxSeries: 100, Labels: map[string]string{"object": "involvedObject.name"}})
+	use(t, c, v1alpha1.Metric{Name: "events", MaxSeries: new(int32(100)), Labels: map[string]string{"object": "involvedObject.name"}})
 	r := c.Receiver()
 	flood := func(namespace string, n int) {
 		for i := range n {
@@ -281,7 +281,7 @@ func FuzzCount(f *testing.F) {
 	f.Add("", "other", "\xff", int32(-1), int32(1<<31-1), int64(-1<<63))
 	f.Fuzz(func(t *testing.T, namespace, reason, label string, count, next int32, seconds int64) {
 		c := &Counters{}
-		use(t, c, v1alpha1.Metric{Name: "events", MaxSeries: 2, Labels: map[string]string{
+		use(t, c, v1alpha1.Metric{Name: "events", MaxSeries: new(int32(2)), Labels: map[string]string{
 			"namespace": "metadata.namespace", "reason": "reason", "label": `metadata.labels["a"]`,
 		}})
 		r := c.Receiver()

@@ -48,7 +48,7 @@ func newSeries(m Metric) *series {
 	help := cmp.Or(d.Help, "Occurrences of Events that the metric "+d.Name+" of the configuration matches.")
 	s := &series{
 		desc: prometheus.NewDesc(Prefix+d.Name+"_total", help, m.LabelNames(), nil),
-		max:  int(d.MaxSeries), byKey: make(map[string]*sample), held: make(map[string]int),
+		max:  int(*d.MaxSeries), byKey: make(map[string]*sample), held: make(map[string]int),
 		rest: &sample{since: time.Now()},
 	}
 	for range m.LabelNames() {

@@ -18,7 +18,7 @@ import (
 func TestFileIsRotated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")
 	must(t, os.WriteFile(path+".3", nil, 0o600)) // of a configuration that kept more
-	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: 2000, MaxFiles: 2})
+	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: new(int64(2000)), MaxFiles: new(int32(2))})
 	var all []receiver.Record
 	for i := range 10 {
 		batch := records(10*i, 10, "")
@@ -86,7 +86,7 @@ func TestPathThatCannotBeWrittenIsRetried(t *testing.T) {
 
 func TestRotationThatFailsIsRetried(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")
-	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: 4000, MaxFiles: 1})
+	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: new(int64(4000)), MaxFiles: new(int32(1))})
 	must(t, os.MkdirAll(filepath.Join(path+".1", "in-the-way"), 0o700))
 	batch := records(0, 20, "")
 	sendError(t, r, batch, "file exists")
@@ -197,7 +197,7 @@ func TestFileIsSyncedBeforeItIsRotated(t *testing.T) {
 
 func TestLineThatIsLargerThanAFileMovesNoEmptyOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")
-	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: 1000, MaxFiles: 2})
+	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: new(int64(1000)), MaxFiles: new(int32(2))})
 	batch := records(0, 1, strings.Repeat("large", 1000))
 	send(t, r, batch)
 	wantFile(t, path, 0, batch)
@@ -207,7 +207,7 @@ func TestLineThatIsLargerThanAFileMovesNoEmptyOne(t *testing.T) {
 }
 
 func TestConfigurationIsChecked(t *testing.T) {
-	for _, config := range []v1alpha1.JSONLines{{MaxBytes: -1}, {MaxFiles: -1}} {
+	for _, config := range []v1alpha1.JSONLines{{MaxBytes: new(int64(-1))}, {MaxFiles: new(int32(-1))}, {MaxBytes: new(int64(0))}} {
 		if _, err := New(config); err == nil {
 			t.Errorf("%+v was accepted", config)
 		}

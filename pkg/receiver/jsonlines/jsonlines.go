@@ -70,11 +70,18 @@ type Receiver struct {
 	delivered map[string]struct{}
 }
 
-// New returns a receiver for a configuration, in which 0 means the default. A file is opened by the
+// New returns a receiver for a configuration, in which nil means the default. A file is opened by the
 // first Send, so that a directory that is missing is an error of Send.
 func New(config v1alpha1.JSONLines) (*Receiver, error) {
-	if config.MaxBytes < 0 || config.MaxFiles < 0 {
-		return nil, errors.New("maxBytes and maxFiles must not be negative")
+	f := &file{maxBytes: DefaultMaxBytes, maxFiles: DefaultMaxFiles, open: openFile}
+	if config.MaxBytes != nil {
+		f.maxBytes = *config.MaxBytes
+	}
+	if config.MaxFiles != nil {
+		f.maxFiles = int(*config.MaxFiles)
+	}
+	if f.maxBytes <= 0 || f.maxFiles <= 0 {
+		return nil, errors.New("maxBytes and maxFiles must be positive")
 	}
 	if config.Path == "" {
 		stdout, err := duplicateStdout()
@@ -87,13 +94,7 @@ func New(config v1alpha1.JSONLines) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &file{path: path, maxBytes: config.MaxBytes, maxFiles: int(config.MaxFiles), open: openFile}
-	if f.maxBytes == 0 {
-		f.maxBytes = DefaultMaxBytes
-	}
-	if f.maxFiles == 0 {
-		f.maxFiles = DefaultMaxFiles
-	}
+	f.path = path
 	return newReceiver(path, turnOf(path), f, int(min(f.maxBytes, maxChunk))), nil
 }
 
