@@ -3,11 +3,22 @@ package shares
 import (
 	"net"
 	"net/netip"
+
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // Flow identifies whose use is counted together: that of a user of a tenant in a namespace. A tenant
 // that is a single user has no User. The tenant of a peer that is not authenticated is its address.
 type Flow struct{ Tenant, User, Namespace string }
+
+// FlowOf returns the flow of a user in a namespace, or with "" in all of them.
+func FlowOf(user, namespace string) Flow {
+	f := Flow{Tenant: occurrence.TenantOf(user), Namespace: namespace}
+	if f.Tenant != user {
+		f.User = user
+	}
+	return f
+}
 
 // Rightless is the User of all users of a tenant that have no rights. So they have no more by being many.
 const Rightless = "\x00rightless"

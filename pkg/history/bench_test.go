@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/observer"
 )
 
@@ -164,7 +163,7 @@ func BenchmarkAdd(b *testing.B) {
 				versions[i] = c.next()
 			}
 			for range followers {
-				f, err := h.Follow("", shares.Flow{})
+				f, err := h.Follow("", "")
 				if err != nil {
 					b.Fatal(err)
 				}

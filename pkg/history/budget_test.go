@@ -53,7 +53,7 @@ func TestAFollowerDecodesEachBlockOnce(t *testing.T) {
 	const versions = 10_000
 	h := sealedHistory(t, versions)
 	blocks := len(h.store.blocks)
-	f, err := h.Follow("1", shares.Flow{Tenant: "a"})
+	f, err := h.Follow("1", "a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestWhatFollowersHaveAheadIsBoundedAndFair(t *testing.T) {
 	h.budget.ahead = shares.New(12 << 20)
 	var followers []*Follower
 	for range 64 {
-		f, err := h.Follow("1", shares.Flow{Tenant: "a"})
+		f, err := h.Follow("1", "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestWhatFollowersHaveAheadIsBoundedAndFair(t *testing.T) {
 		t.Errorf("one tenant has %d bytes, want at most a half", used)
 	}
 	blocks, before := len(h.store.blocks), h.decodedBlocks()
-	other, err := h.Follow("1", shares.Flow{Tenant: "b"})
+	other, err := h.Follow("1", "b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestWhatFollowersHaveAheadIsBoundedAndFair(t *testing.T) {
 
 // scanAll is a query that decodes all blocks of a cluster, and finds nothing.
 func scanAll(tenant string) Query {
-	return Query{Caller: shares.Flow{Tenant: tenant}, Reason: "Scheduled", Type: corev1.EventTypeWarning}
+	return Query{Caller: tenant, Reason: "Scheduled", Type: corev1.EventTypeWarning}
 }
 
 // A query waits for a few turns of a tenant that floods, not for all that it has begun.
@@ -171,7 +171,7 @@ func TestResultsOfATenantAreBounded(t *testing.T) {
 		a.add(e)
 	}
 	list := func(tenant string) (Result, error) {
-		return a.h.List(t.Context(), Query{Limit: 2000, AllVersions: true, Caller: shares.Flow{Tenant: tenant}})
+		return a.h.List(t.Context(), Query{Limit: 2000, AllVersions: true, Caller: tenant})
 	}
 	var held []Result
 	var err error

@@ -47,11 +47,11 @@ type Follower struct {
 	met bool
 }
 
-// Follow returns a follower that begins after a resourceVersion, of a Result or of Read of any replica.
+// Follow returns a follower for a user that begins after a resourceVersion, of a Result or of Read of any replica.
 // Empty is now. Its error is ErrExpired if not all that follows is kept, or ErrInvalid. Tenants have equal
 // parts of the time and the memory in which old versions are decoded.
-func (h *History) Follow(after string, caller shares.Flow) (*Follower, error) {
-	f := &Follower{h: h, flow: caller, now: after == "", made: time.Now()}
+func (h *History) Follow(after, caller string) (*Follower, error) {
+	f := &Follower{h: h, flow: shares.FlowOf(caller, ""), now: after == "", made: time.Now()}
 	if !f.now {
 		var err error
 		if f.place, err = parsePosition(after); err != nil {

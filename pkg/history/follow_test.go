@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/test/short"
 )
@@ -43,7 +42,7 @@ func (m *model) start(cursor string) int {
 
 func (m *model) follow(t *testing.T, after string) *tail {
 	t.Helper()
-	f, err := m.h.Follow(after, shares.Flow{})
+	f, err := m.h.Follow(after, "")
 	if err != nil {
 		t.Fatalf("after %q: %v", after, err)
 	}
@@ -120,7 +119,7 @@ func TestFollowersGetEveryVersionInOrder(t *testing.T) {
 					tail.f.Close()
 					cursor := tail.cursor
 					at, _ := parsePosition(cursor)
-					if _, err := m.h.Follow(cursor, shares.Flow{}); errors.Is(err, ErrExpired) != (at.rv < m.h.complete) {
+					if _, err := m.h.Follow(cursor, ""); errors.Is(err, ErrExpired) != (at.rv < m.h.complete) {
 						t.Fatalf("seed %d: after %s, of which all since %d is there: %v", seed, cursor, m.h.complete, err)
 					} else if err != nil {
 						cursor = ""
@@ -186,7 +185,7 @@ func TestFollowingFromEveryVersion(t *testing.T) {
 	}
 	expired := 0
 	for rv := range uint64(versions) {
-		f, err := h.Follow(formatRV(rv), shares.Flow{})
+		f, err := h.Follow(formatRV(rv), "")
 		if err != nil {
 			if expired++; !errors.Is(err, ErrExpired) || expired != int(rv)+1 {
 				t.Fatalf("after %d: %v", rv, err)
@@ -220,7 +219,7 @@ func TestReadersAndAWriterAtOnce(t *testing.T) {
 	for i := range 6 {
 		readers.Go(func() {
 			after := "1"
-			f, err := h.Follow(after, shares.Flow{})
+			f, err := h.Follow(after, "")
 			for next := uint64(2); err == nil && next <= versions; {
 				got, reached, failed := f.Read(t.Context(), 50*(i+1))
 				if err = failed; err != nil {
@@ -240,7 +239,7 @@ func TestReadersAndAWriterAtOnce(t *testing.T) {
 				}
 				if i%2 == 0 { // a disconnect
 					f.Close()
-					f, err = h.Follow(after, shares.Flow{})
+					f, err = h.Follow(after, "")
 				}
 			}
 			if err != nil {
@@ -292,8 +291,8 @@ func TestAFollowerThatIsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newForTest(t, 64<<20, smallSizes)
 		h.Add(numbered(10))
-		ahead, err := h.Follow("12", shares.Flow{})
-		never, err2 := h.Follow("1000", shares.Flow{})
+		ahead, err := h.Follow("12", "")
+		never, err2 := h.Follow("1000", "")
 		if err = errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +321,7 @@ func TestAFollowerThatIsAhead(t *testing.T) {
 
 func TestReadNeverWaitsForMore(t *testing.T) {
 	h := newForTest(t, 64<<20, smallSizes)
-	f, err := h.Follow("", shares.Flow{}) // before anything was added
+	f, err := h.Follow("", "") // before anything was added
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +349,7 @@ func TestReadNeverWaitsForMore(t *testing.T) {
 func TestAResourceVersionThatNoHistoryHasReturned(t *testing.T) {
 	h := newForTest(t, 64<<20, smallSizes)
 	for _, wrong := range []string{"x", "-1", "01", "1.", "1.0", "1.x", "18446744073709551616", "1.2.3"} {
-		if _, err := h.Follow(wrong, shares.Flow{}); !errors.Is(err, ErrInvalid) {
+		if _, err := h.Follow(wrong, ""); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
@@ -359,7 +358,7 @@ func TestAResourceVersionThatNoHistoryHasReturned(t *testing.T) {
 // Whoever follows can tell that there is more to read: many versions are no reason to fall behind.
 func TestAFollowerKnowsWhenItIsUpToDate(t *testing.T) {
 	h := newForTest(t, 64<<20, defaultSizes(64<<20))
-	f, err := h.Follow("", shares.Flow{})
+	f, err := h.Follow("", "")
 	if err != nil {
 		t.Fatal(err)
 	}

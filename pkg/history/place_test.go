@@ -4,7 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/observer"
 )
 
@@ -44,7 +43,7 @@ func (m *model) meet(t *testing.T, tail, other *tail) (met bool) {
 func TestFollowerAheadOfTheHistoryIsAtNoPlace(t *testing.T) {
 	h := newForTest(t, 1<<20, smallSizes)
 	h.Add(numbered(10))
-	ahead, err := h.Follow(formatRV(20), shares.Flow{})
+	ahead, err := h.Follow(formatRV(20), "")
 	if err != nil {
 		t.Fatal(err)
 	}

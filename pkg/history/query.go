@@ -42,8 +42,8 @@ type Query struct {
 	Since, Until time.Time
 	// AllVersions: not only the last of each Event that matches, in the order of the result.
 	AllVersions bool
-	// Caller is whose time and memory the query takes. Tenants have equal parts, and users of a tenant have parts of these.
-	Caller shares.Flow
+	// Caller is the user whose time and memory the query takes. Tenants have equal parts, and users of a tenant have parts of these.
+	Caller string
 	// Limit is the maximum number of versions: DefaultLimit if it is 0, and at most MaxLimit.
 	Limit int
 }
@@ -74,8 +74,8 @@ func (r Result) Release() { r.memory.release() }
 func (h *History) List(ctx context.Context, q Query) (Result, error) {
 	snapshot := h.snapshot(q.Namespaces)
 	s := newSearch(h.codec, q)
-	s.memory = &reservation{of: h.budget.results, flow: q.Caller}
-	turn := func(work func() error) error { return h.budget.decode(ctx, q.Caller, work) }
+	s.memory = &reservation{of: h.budget.results, flow: shares.FlowOf(q.Caller, "")}
+	turn := func(work func() error) error { return h.budget.decode(ctx, shares.FlowOf(q.Caller, ""), work) }
 	err := turn(func() error {
 		s.head(snapshot.head)
 		return nil

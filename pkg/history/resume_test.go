@@ -2,8 +2,6 @@ package history
 
 import (
 	"testing"
-
-	"github.com/eventd/eventd/internal/shares"
 )
 
 // A follower that resumes within the head gets what follows, each version once, and reads nothing before its place.
@@ -14,7 +12,7 @@ func TestResumingWithinTheHead(t *testing.T) {
 		h.Add(numbered(2 * rv)) // other objects have the resourceVersions between
 	}
 	for after := uint64(2); after < 2*versions; after++ {
-		f, err := h.Follow(formatRV(after), shares.Flow{})
+		f, err := h.Follow(formatRV(after), "")
 		if err != nil {
 			t.Fatalf("after %d: %v", after, err)
 		}

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/eventd/eventd/internal/shares"
 )
 
 // call is the state of one request between the filters and handlers of this package.
@@ -110,7 +112,7 @@ func (c *call) flow(req *http.Request) flow {
 
 // flowOf returns the flow of a user in a namespace, as far as its rights are known.
 func (c *call) flowOf(user, namespace string) flow {
-	f := flowOf(user, namespace)
+	f := shares.FlowOf(user, namespace)
 	if c.rightless.Load() {
 		return f.OfRightless()
 	}

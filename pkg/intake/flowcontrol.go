@@ -242,7 +242,7 @@ func (c *flowControl) decided(req *http.Request, err error) error {
 		if !call.granted {
 			c.callers.known.decided(call.credential, true)
 		}
-		if r := &call.inFlight; call.rightless.Swap(false) && !r.moveTo(r.shares, flowOf(call.user, r.flow.Namespace)) {
+		if r := &call.inFlight; call.rightless.Swap(false) && !r.moveTo(r.shares, shares.FlowOf(call.user, r.flow.Namespace)) {
 			c.metrics.refused.WithLabelValues(refusedShare).Inc()
 			return tooMany(refusedShare)
 		}

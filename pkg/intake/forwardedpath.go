@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/shares"
 )
 
 // forwardedPath serves the requests of forwarding sessions, whose bodies have arrived. Usual ones take a fast path:
@@ -97,7 +99,7 @@ func (c *flowControl) withForwardedFlow(next http.Handler) http.Handler {
 			refuse(w, req, apierrors.NewInternalError(errors.New("no user in the context")))
 			return
 		}
-		call, f := callOf(req.Context()), flowOf(caller.GetName(), namespaceOf(req))
+		call, f := callOf(req.Context()), shares.FlowOf(caller.GetName(), namespaceOf(req))
 		call.user = caller.GetName()
 		call.authenticated.Store(true)
 		r := &call.inFlight

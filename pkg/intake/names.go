@@ -113,7 +113,7 @@ func (n *names) lock(ctx context.Context, k key) error {
 		n.unref(k, l)
 		return err
 	}
-	f := flowOf(userOf(ctx), k.namespace)
+	f := shares.FlowOf(userOf(ctx), k.namespace)
 	for oldest := n.blocking(l, f); oldest != nil; oldest = n.blocking(l, f) {
 		var err error
 		if withoutSeat(ctx, func() { err = oldest.wait(ctx) }); err != nil {
@@ -196,7 +196,7 @@ func (n *names) tryLockForPost(k key, r *report) (joined *report, err error) {
 	}
 	joined, before, err := n.startPost(k, r)
 	if joined == nil && err == nil {
-		f := flowOf(r.occurrence.User, k.namespace)
+		f := shares.FlowOf(r.occurrence.User, k.namespace)
 		if before != nil || n.blocking(l, f) != nil {
 			err = errNamePending
 		}
@@ -255,7 +255,7 @@ func (n *names) begin(r *report) {
 	r.number = n.reports
 	before, _ := n.newest(r.key)
 	r.follows(before)
-	r.flow = flowOf(r.occurrence.User, r.key.namespace)
+	r.flow = shares.FlowOf(r.occurrence.User, r.key.namespace)
 	// The flow had room for a part of the view. The rest is not counted, and the next
 	// report of the flow waits.
 	r.held = n.pending.AcquireUpTo(r.flow, r.viewSize())

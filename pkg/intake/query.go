@@ -53,8 +53,8 @@ type Query struct {
 	Resource string
 	// Relayed is true if another replica has sent it.
 	Relayed bool
-	// Caller is the flow of the caller in all namespaces.
-	Caller    shares.Flow
+	// Caller is the name of the user that asks.
+	Caller    string
 	Authorize Authorize
 	// Answering reports whether the apiserver has answered a review of a query in the last 10 s.
 	Answering func() bool
@@ -198,10 +198,10 @@ func (q *queries) serve(w http.ResponseWriter, req *http.Request, resource strin
 	}
 	defer s.end()
 	call.seat = s
-	own := flowOf(caller.GetName(), "")
+	own := shares.FlowOf(caller.GetName(), "")
 	answer, watch, err := q.api.Query(Query{
 		Request: req.WithContext(ctx), Resource: resource, Relayed: Forwarded(req),
-		Caller: own, Authorize: q.authorize(caller), Answering: q.authz.answering, Wait: withoutSeat,
+		Caller: caller.GetName(), Authorize: q.authorize(caller), Answering: q.authz.answering, Wait: withoutSeat,
 	})
 	err = q.control.decided(req, err)
 	switch {

@@ -282,7 +282,7 @@ func TestQueriesThatWaitKeepNoSeat(t *testing.T) {
 		free := make(chan struct{})
 		s := serve(t, written(), named, withQueries(func(q intake.Query) (http.HandlerFunc, bool, error) {
 			return func(w http.ResponseWriter, req *http.Request) {
-				if q.Caller.Tenant == "slow" {
+				if q.Caller == "slow" {
 					q.Wait(req.Context(), func() { <-free })
 				}
 				sends("seen")(w, req)

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/shares"
 )
 
 // sharedReviewTimeout is the timeout of a review that several requests share. Each of
@@ -125,7 +127,7 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 	}
 	var f flow
 	if user := a.GetUser(); user != nil {
-		f = flowOf(user.GetName(), "")
+		f = shares.FlowOf(user.GetName(), "")
 	}
 	if !last.allowed { // reviews of what was allowed before do not wait behind those of any number of other names
 		f = f.OfRightless()

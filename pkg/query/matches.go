@@ -42,7 +42,7 @@ func newMatches() (*matches, error) {
 }
 
 // compile returns an expression, or the Status of the answer.
-func (m *matches) compile(ctx context.Context, caller shares.Flow, text string) (expression *rules.Expression, err error) {
+func (m *matches) compile(ctx context.Context, caller, text string) (expression *rules.Expression, err error) {
 	if failed := inTurn(ctx, m.compilations, caller, func() { expression, err = rules.CompileExpression(text, v1alpha1.ParamMatch) }); failed != nil {
 		return nil, failed
 	}
@@ -53,7 +53,7 @@ func (m *matches) compile(ctx context.Context, caller shares.Flow, text string) 
 }
 
 // evaluate returns which of some Events match, and how long that took.
-func (m *matches) evaluate(ctx context.Context, caller shares.Flow, expression *rules.Expression, events []*corev1.Event) (matched []bool, took time.Duration, err error) {
+func (m *matches) evaluate(ctx context.Context, caller string, expression *rules.Expression, events []*corev1.Event) (matched []bool, took time.Duration, err error) {
 	matched = make([]bool, len(events))
 	for i := 0; i < len(events); {
 		if err := inTurn(ctx, m.evaluations, caller, func() {
@@ -69,10 +69,10 @@ func (m *matches) evaluate(ctx context.Context, caller shares.Flow, expression *
 	return matched, took, nil
 }
 
-// inTurn calls a function when it is the turn of a tenant. Its error is the cause of ctx, or 503.
-func inTurn(ctx context.Context, turns *fairqueue.Turns, caller shares.Flow, work func()) error {
+// inTurn calls a function when it is the turn of a caller. Its error is the cause of ctx, or 503.
+func inTurn(ctx context.Context, turns *fairqueue.Turns, caller string, work func()) error {
 	switch {
-	case turns.Run(ctx, caller, work):
+	case turns.Run(ctx, shares.FlowOf(caller, ""), work):
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/fairqueue"
-	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/rules"
 )
 
@@ -31,15 +30,15 @@ func TestExpressionsOfAllTailsHaveAShareOfOneProcessor(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	began := time.Now()
 	go cancel(errors.New("closed"))
-	_, took, _ := m.evaluate(ctx, shares.Flow{Tenant: "a"}, costly, events)
-	if _, _, err := m.evaluate(ctx, shares.Flow{Tenant: "a"}, costly, events); err == nil {
+	_, took, _ := m.evaluate(ctx, "a", costly, events)
+	if _, _, err := m.evaluate(ctx, "a", costly, events); err == nil {
 		t.Error("evaluated after the end of the context")
 	}
-	cheap, err := m.compile(t.Context(), shares.Flow{Tenant: "b"}, `event.reason == "a"`)
+	cheap, err := m.compile(t.Context(), "b", `event.reason == "a"`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if matched, _, err := m.evaluate(t.Context(), shares.Flow{Tenant: "b"}, cheap, []*corev1.Event{{Reason: "a"}, {Reason: "b"}}); err != nil || !matched[0] || matched[1] {
+	if matched, _, err := m.evaluate(t.Context(), "b", cheap, []*corev1.Event{{Reason: "a"}, {Reason: "b"}}); err != nil || !matched[0] || matched[1] {
 		t.Errorf("%v, %v", matched, err)
 	}
 	if rest := time.Since(began) - took; rest < matchRest*took {
@@ -60,11 +59,11 @@ func TestExpressionsAreCompiledInTurnsOfTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		compile := func(ctx context.Context) error {
-			_, err := m.compile(ctx, shares.Flow{Tenant: "b"}, text)
+			_, err := m.compile(ctx, "b", text)
 			return err
 		}
 		evaluate := func(ctx context.Context) error {
-			_, _, err := m.evaluate(ctx, shares.Flow{Tenant: "b"}, compiled, []*corev1.Event{{}})
+			_, _, err := m.evaluate(ctx, "b", compiled, []*corev1.Event{{}})
 			return err
 		}
 		for _, test := range []struct {
@@ -72,7 +71,7 @@ func TestExpressionsAreCompiledInTurnsOfTheirOwn(t *testing.T) {
 			waits, passes func(context.Context) error
 		}{{m.compilations, compile, evaluate}, {m.evaluations, evaluate, compile}} {
 			over := make(chan struct{})
-			go func() { _ = inTurn(t.Context(), test.taken, shares.Flow{Tenant: "a"}, func() { <-over }) }()
+			go func() { _ = inTurn(t.Context(), test.taken, "a", func() { <-over }) }()
 			synctest.Wait()
 			if err := test.passes(t.Context()); err != nil {
 				t.Error(err)
@@ -109,7 +108,7 @@ func TestExpressionsOfATenantDelayThoseOfAnotherByAFew(t *testing.T) {
 		flood.Go(func() {
 			began <- struct{}{}
 			for ctx.Err() == nil {
-				_, _, _ = m.evaluate(ctx, shares.Flow{Tenant: "flood"}, costly, events)
+				_, _, _ = m.evaluate(ctx, "flood", costly, events)
 				evaluated.Add(1)
 			}
 		})
@@ -120,7 +119,7 @@ func TestExpressionsOfATenantDelayThoseOfAnotherByAFew(t *testing.T) {
 	const own = 10
 	before := evaluated.Load()
 	for range own {
-		if _, _, err := m.evaluate(t.Context(), shares.Flow{Tenant: "other"}, costly, events); err != nil {
+		if _, _, err := m.evaluate(t.Context(), "other", costly, events); err != nil {
 			t.Error(err)
 		}
 	}

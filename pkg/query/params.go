@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
 	"github.com/eventd/eventd/pkg/trail"
@@ -49,7 +48,7 @@ const paramTimeout, paramPretty = "timeout", "pretty"
 type query struct {
 	resource string
 	// caller and wait are those of intake.Query.
-	caller shares.Flow
+	caller string
 	wait   func(ctx context.Context, wait func())
 	// Namespaces are those of the Events, nil for all.
 	Namespaces []string

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/observer"
@@ -56,7 +55,7 @@ func waits(_ context.Context, wait func()) { wait() }
 // Three results of this size are all that a tenant may hold.
 func TestAnswersReleaseTheResultsOfTheHistory(t *testing.T) {
 	a := newAPI(t, func(*Options) {})
-	q := &query{caller: shares.Flow{Tenant: "jane"}, wait: waits, limit: 5000, Object: v1alpha1.ObjectReference{Name: "web"}}
+	q := &query{caller: "jane", wait: waits, limit: 5000, Object: v1alpha1.ObjectReference{Name: "web"}}
 	of := func(resource string) *query {
 		q := *q
 		q.resource = resource
@@ -89,7 +88,7 @@ func TestAnswersReleaseTheResultsOfTheHistory(t *testing.T) {
 func TestResultsOfATenantKeepNoOtherFromItsTimeline(t *testing.T) {
 	a := newAPI(t, func(*Options) {})
 	for held := 0; ; held++ {
-		result, err := a.options.History.List(t.Context(), history.Query{Caller: shares.Flow{Tenant: "jane"}, Limit: 5000})
+		result, err := a.options.History.List(t.Context(), history.Query{Caller: "jane", Limit: 5000})
 		if errors.Is(err, history.ErrBusy) && held > 0 {
 			break
 		}
@@ -100,7 +99,7 @@ func TestResultsOfATenantKeepNoOtherFromItsTimeline(t *testing.T) {
 	}
 	for tenant, busy := range map[string]bool{"jane": true, "joe": false} {
 		waited := false
-		q := &query{resource: resourceTimeline, caller: shares.Flow{Tenant: tenant}, limit: 5000, wait: func(ctx context.Context, wait func()) { waited = true; wait() }}
+		q := &query{resource: resourceTimeline, caller: tenant, limit: 5000, wait: func(ctx context.Context, wait func()) { waited = true; wait() }}
 		if _, err := a.object(t.Context(), q); apierrors.IsTooManyRequests(err) != busy || !busy && err != nil || !waited {
 			t.Errorf("%s: %v, without a seat: %v", tenant, err, waited)
 		}

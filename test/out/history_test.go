@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/test/await"
@@ -47,7 +46,7 @@ func TestAHistoryIsFilledByAWatch(t *testing.T) {
 	await.Until(t, "the list", func() bool { return h.Status().ResourceVersion != "" && h.Status().Connected })
 	wantHistory(t, h, stored(t, cluster))
 
-	follower, err := h.Follow("", shares.Flow{})
+	follower, err := h.Follow("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +62,7 @@ func TestAHistoryIsFilledByAWatch(t *testing.T) {
 	while := write(t, events, "while", 20, 1)
 	end = keep(t, h, cluster.Config())
 	defer end()
-	resumed, err := h.Follow(cursor, shares.Flow{})
+	resumed, err := h.Follow(cursor, "")
 	if err != nil {
 		t.Fatal(err)
 	}
