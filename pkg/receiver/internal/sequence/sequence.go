@@ -31,6 +31,10 @@ var ErrMaybeTooLarge = errors.New("too large, or too much for now")
 // delivery, that takes more than half a minute.
 const maxRefusals = 10
 
+// minRefused is the size in bytes of the smallest Event that is given up so. No server of OTLP or HTTP has so small
+// a limit unless it was set: what is smaller is refused for now.
+const minRefused = 16 << 10
+
 // Request sends a request with the first of the records, and as many of those that follow as it
 // can have.
 type Request func(ctx context.Context, records []receiver.Record) (Outcome, error)
@@ -61,7 +65,7 @@ func New() *Sender {
 // refused for good is sent again with half of its records, until only the record that is refused is
 // rejected; so one Event has no others rejected. If the whole batch was one request, the error is
 // returned, and the caller does so. An error with ErrMaybeTooLarge is a refusal for good, unless the
-// record is alone, and was refused less than maxRefusals times.
+// record is alone, and is smaller than minRefused or was refused less than maxRefusals times.
 func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Request) (rejected int, err error) {
 	resumed, rejected := s.resume(batch)
 	sent, limit := resumed, len(batch)
@@ -73,7 +77,7 @@ func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Requ
 		if !election.IsLost(ctx) {
 			outcome, err = request(ctx, batch[sent:min(sent+limit, len(batch))])
 		}
-		if errors.Is(err, ErrMaybeTooLarge) && (outcome.Records > 1 || s.refuses(batch[sent].ID)) {
+		if errors.Is(err, ErrMaybeTooLarge) && (outcome.Records > 1 || s.refuses(&batch[sent])) {
 			err = &receiver.Error{Permanent: true, Err: err}
 		}
 		if refusal, ok := errors.AsType[*receiver.Error](err); ok && refusal.Permanent && outcome.Records < len(batch) {
@@ -102,12 +106,12 @@ func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Requ
 }
 
 // refuses counts a refusal of a record alone, and reports whether it is the last one.
-func (s *Sender) refuses(id string) bool {
-	if s.refused != id {
-		s.refused, s.refusals = id, 0
+func (s *Sender) refuses(r *receiver.Record) bool {
+	if s.refused != r.ID {
+		s.refused, s.refusals = r.ID, 0
 	}
 	s.refusals++
-	return s.refusals >= maxRefusals
+	return s.refusals >= maxRefusals && r.Event.Size() >= minRefused
 }
 
 // resume returns how many records at the beginning of the batch are acknowledged.
