@@ -87,13 +87,14 @@ type requests struct {
 	seen []string
 }
 
-// record has the requests of a configuration noted: the query, and the content type of the response.
+// record has the requests of a configuration noted that are answered 200: the query, and the content type of the response.
+// Others, such as those that a busy apiserver answers 429, are sent again.
 func record(config *rest.Config) *requests {
 	r := &requests{}
 	config.WrapTransport = transport.Wrappers(config.WrapTransport, func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
 			response, err := next.RoundTrip(request)
-			if err == nil {
+			if err == nil && response.StatusCode == http.StatusOK {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				r.seen = append(r.seen, request.URL.RawQuery+" "+response.Header.Get("Content-Type"))
