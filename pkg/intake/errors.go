@@ -34,6 +34,8 @@ func notWritten(r *report) error {
 	switch s.Reason {
 	case occurrence.QueueFull, occurrence.PendingFull:
 		return apierrors.NewTooManyRequests(fmt.Sprintf("too many events are pending (%s)", s.Reason), retryAfterSeconds)
+	case occurrence.NotReplicated:
+		return apierrors.NewTooManyRequests("no other replica holds the event, and it was not written in time", retryAfterSeconds)
 	case occurrence.BudgetSpent:
 		// The budget is spent for hours. A Retry-After would delay all other Events of
 		// the client's recorder.

@@ -46,6 +46,7 @@ func TestAnswersFollowWhatBecameOfTheOccurrence(t *testing.T) {
 	}{
 		"queue full":             {dropped(occurrence.QueueFull, nil), 429, tooMany, "1", ""},
 		"pending full":           {dropped(occurrence.PendingFull, nil), 429, tooMany, "1", ""},
+		"not replicated":         {dropped(occurrence.NotReplicated, nil), 429, tooMany, "1", ""},
 		"budget spent":           {dropped(occurrence.BudgetSpent, nil), 429, tooMany, "", ""},
 		"shutdown":               {dropped(occurrence.Shutdown, nil), 503, unavailable, "1", ""},
 		"no sink":                {dropped(occurrence.NoSink, nil), 503, unavailable, "1", ""},

@@ -190,6 +190,9 @@ const (
 	// AcknowledgedEvicted: it was evicted from the sink, in favour of a namespace or
 	// tenant below its share, after the response to its client. See Deferred.
 	AcknowledgedEvicted Reason = "acknowledged_evicted"
+	// NotReplicated: no other replica held it in time, and it was not written in its place. Its
+	// client may send it again.
+	NotReplicated Reason = "not_replicated"
 	// Invalid: the apiserver rejected it as invalid.
 	Invalid Reason = "invalid"
 	// Forbidden: the apiserver did not authorize the write.
@@ -209,7 +212,7 @@ const (
 
 // Reasons lists every reason for a drop.
 var Reasons = []Reason{
-	Malformed, NoSink, QueueFull, Shutdown, BudgetSpent, PendingFull, AcknowledgedEvicted, Invalid, Forbidden, NamespaceNotFound,
+	Malformed, NoSink, QueueFull, Shutdown, BudgetSpent, PendingFull, AcknowledgedEvicted, NotReplicated, Invalid, Forbidden, NamespaceNotFound,
 	NamespaceTerminating, RetriesExhausted, PatchForbidden, Refused,
 }
 

@@ -16,8 +16,8 @@ type Acknowledgement uint8
 const (
 	// AcknowledgeCommitted: at once if its write is deferred; otherwise it waits for its write.
 	AcknowledgeCommitted Acknowledgement = iota
-	// AcknowledgeReplicated: as soon as a follower holds it, or it is written. While no
-	// follower acknowledges in time, at once if its write is deferred.
+	// AcknowledgeReplicated: as soon as a follower holds it, or it is written. While no other
+	// replica is known, at once if its write is deferred; see Options.OtherReplica.
 	AcknowledgeReplicated
 	// AcknowledgeReceived: at once.
 	AcknowledgeReceived
@@ -39,7 +39,7 @@ func (s *Sink) acceptanceOf(o *occurrence.Occurrence, deferred, refused bool) ac
 	switch {
 	case o.Deferred == nil || refused:
 		return acceptNever
-	case how == AcknowledgeReceived, deferred && !(how == AcknowledgeReplicated && s.hasFollower()):
+	case how == AcknowledgeReceived, deferred && !(how == AcknowledgeReplicated && s.knowsReplica()):
 		return acceptNow
 	case how == AcknowledgeReplicated && s.journal != nil:
 		return acceptHeld
@@ -47,10 +47,6 @@ func (s *Sink) acceptanceOf(o *occurrence.Occurrence, deferred, refused bool) ac
 		return acceptNever
 	}
 }
-
-// hasFollower reports whether a follower holds everything and acknowledges in time. The mutex must
-// be held.
-func (s *Sink) hasFollower() bool { return s.journal != nil && s.journal.State().Complete > 0 }
 
 // isRefused reports whether an occurrence of a target is known to be refused now, because of its
 // namespace. The mutex must be held.
@@ -67,7 +63,10 @@ func (s *Sink) isRefused(t *occurrence.Target, now time.Time) bool {
 type unacknowledged struct {
 	order      list.List
 	bySequence map[uint64]*list.Element
-	deferred   int // of them
+	// unheld are those whose writes are deferred, and unwritten those of them that wait for their early
+	// write, both in the order in which their waits end. alarm calls onUnheld then.
+	unheld, unwritten list.List
+	alarm             *time.Timer
 }
 
 // unheld is one of them.
@@ -75,32 +74,42 @@ type unheld struct {
 	position, sequence uint64
 	counter            *counter.Counter
 	accept             func()
-	deferred           bool // its write is
+	// waits is its element of list, until a time; both are nil if its write is not deferred.
+	waits *list.Element
+	list  *list.List
+	until time.Time
 }
 
-func newUnacknowledged() *unacknowledged {
-	return &unacknowledged{bySequence: make(map[uint64]*list.Element)}
+func newUnacknowledged(onUnheld func()) *unacknowledged {
+	u := &unacknowledged{bySequence: make(map[uint64]*list.Element), alarm: time.AfterFunc(time.Hour, onUnheld)}
+	u.alarm.Stop() // until one waits
+	return u
 }
 
-func (u *unacknowledged) add(w *unheld) {
+func (u *unacknowledged) add(w *unheld, deferred bool, now time.Time) {
 	u.bySequence[w.sequence] = u.order.PushBack(w)
-	if w.deferred {
-		u.deferred++
+	if !deferred {
+		return
+	}
+	w.until, w.list = now.Add(followerTimeout), &u.unheld
+	w.waits = w.list.PushBack(w)
+	if u.unheld.Len() == 1 {
+		u.setAlarm(now)
 	}
 }
 
 // remove removes an occurrence that has settled, if it is there.
 func (u *unacknowledged) remove(sequence uint64) {
 	if e := u.bySequence[sequence]; e != nil {
-		u.unlink(e)
+		u.unlink(e.Value.(*unheld))
 	}
 }
 
-func (u *unacknowledged) unlink(e *list.Element) *unheld {
-	w := u.order.Remove(e).(*unheld)
+func (u *unacknowledged) unlink(w *unheld) *unheld {
+	u.order.Remove(u.bySequence[w.sequence])
 	delete(u.bySequence, w.sequence)
-	if w.deferred {
-		u.deferred--
+	if w.waits != nil {
+		w.list.Remove(w.waits)
 	}
 	return w
 }
@@ -108,21 +117,30 @@ func (u *unacknowledged) unlink(e *list.Element) *unheld {
 // upTo removes and returns those that followers hold at a position.
 func (u *unacknowledged) upTo(position uint64) (out []*unheld) {
 	for e := u.order.Front(); e != nil && e.Value.(*unheld).position <= position; e = u.order.Front() {
-		out = append(out, u.unlink(e))
+		out = append(out, u.unlink(e.Value.(*unheld)))
 	}
 	return out
 }
 
-// allDeferred removes and returns those whose writes are deferred.
-func (u *unacknowledged) allDeferred() (out []*unheld) {
-	for e := u.order.Front(); e != nil && u.deferred > 0; {
-		next := e.Next()
-		if e.Value.(*unheld).deferred {
-			out = append(out, u.unlink(e))
-		}
-		e = next
+// overdue returns the first of a list if its wait is over, otherwise nil.
+func (u *unacknowledged) overdue(l *list.List, now time.Time) *unheld {
+	if e := l.Front(); e != nil && !e.Value.(*unheld).until.After(now) {
+		return e.Value.(*unheld)
 	}
-	return out
+	return nil
+}
+
+// setAlarm sets the alarm for the end of the next wait.
+func (u *unacknowledged) setAlarm(now time.Time) {
+	var next time.Time
+	for _, l := range []*list.List{&u.unheld, &u.unwritten} {
+		if e := l.Front(); e != nil && (next.IsZero() || e.Value.(*unheld).until.Before(next)) {
+			next = e.Value.(*unheld).until
+		}
+	}
+	if !next.IsZero() {
+		u.alarm.Reset(next.Sub(now))
+	}
 }
 
 // onAcknowledged is called when what followers hold has changed.
@@ -137,15 +155,13 @@ func (s *Sink) onAcknowledged() {
 	runAll(calls)
 }
 
-// acceptHeld accepts what followers hold now, and what waits for followers of which there are none
-// any more. It returns the callbacks. The mutex must be held.
-func (s *Sink) acceptHeld() (calls []func()) {
-	state := s.journal.State()
-	held := s.unacknowledged.upTo(state.Position)
-	if state.Complete == 0 {
-		held = append(held, s.unacknowledged.allDeferred()...)
-	}
-	for _, w := range held {
+// acceptHeld accepts what followers hold now, and returns the callbacks. The mutex must be held.
+func (s *Sink) acceptHeld() []func() {
+	return s.acceptAll(s.unacknowledged.upTo(s.journal.State().Position))
+}
+
+func (s *Sink) acceptAll(all []*unheld) (calls []func()) {
+	for _, w := range all {
 		if s.acknowledge(w) {
 			calls = append(calls, w.accept)
 		}

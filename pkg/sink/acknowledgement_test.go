@@ -1,7 +1,10 @@
 package sink
 
 import (
+	"fmt"
 	"net"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,50 +59,168 @@ func (s *slow) Read(p []byte) (int, error) {
 	return s.Conn.Read(p)
 }
 
-// One that reads slowly is late. What was to wait for it is accepted if its write is deferred, and
-// nothing more waits for it until it has caught up.
-func TestNobodyWaitsForALateFollower(t *testing.T) {
-	replicas(t, 2, &fake{answer: hang}, nil, func(t *testing.T, all []*replica) {
+// told is what the caller of an occurrence is told, and when.
+type told struct {
+	mu   sync.Mutex
+	what string
+}
+
+func (a *told) wait(o *occurrence.Occurrence) {
+	began := time.Now()
+	tell := func(what string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.what += fmt.Sprintf("%s after %v", what, time.Since(began).Round(time.Millisecond))
+	}
+	o.Deferred = func() { tell("accepted") }
+	o.Settled = func(end occurrence.Settlement) {
+		tell(strings.TrimSpace(fmt.Sprint(end.Outcome, " ", end.Reason)))
+	}
+}
+
+func (a *told) want(t *testing.T, when, want string) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.what != want {
+		t.Errorf("%s: told %q, want %q", when, a.what, want)
+	}
+}
+
+// A deferred occurrence waits for a follower for a second while another replica is known. Then it is
+// written, once within 10 s for each series, or refused without a trace.
+func TestDeferredOccurrenceIsWrittenOrRefusedIfNoFollowerHoldsIt(t *testing.T) {
+	var unknown atomic.Bool
+	f := &fake{}
+	replicas(t, 2, f, func(o *Options) { o.OtherReplica = func() bool { return !unknown.Load() } }, func(t *testing.T, all []*replica) {
+		s := all[0]
+		record := func(series int) *told {
+			var a told
+			s.recordLater(series, time.Hour, a.wait)
+			return &a
+		}
+		first := record(0)
+		pass(time.Second / 2)
+		with := record(0)
+		pass(time.Second / 2)
+		first.want(t, "no follower", "created after 1s")
+		with.want(t, "with it", "merged after 500ms")
+		refused, other := record(0), record(1)
+		pass(time.Second)
+		refused.want(t, "the series was written early", "dropped not_replicated after 1s")
+		other.want(t, "another series", "created after 1s")
+		pass(9 * time.Second)
+		later := record(0)
+		pass(time.Second)
+		later.want(t, "10 s later", "merged after 1s")
+		s.wantEnds(ends{written: 4, occurrence.NotReplicated: 1})
+		if p := s.Pending(); p != (Pending{}) {
+			t.Errorf("%+v is pending", p)
+		}
+
+		pass(10 * time.Second)
+		s.line.down.Store(true)
+		away := record(0)
+		pass(2 * time.Second)
+		away.want(t, "the apiserver is away too", "dropped not_replicated after 1.5s")
+		s.line.down.Store(false)
+		s.line.mute.Store(true)
+		doubt := record(2)
+		pass(2 * time.Second)
+		doubt.want(t, "the answer to its write was lost", "uncertain after 1.5s")
+		s.line.mute.Store(false)
+		pass(time.Minute)
+		gone := record(3)
+		pass(time.Second / 2)
+		unknown.Store(true)
+		pass(time.Second / 2)
+		gone.want(t, "no replica is known any more", "accepted after 1s")
+		alone := record(4)
+		alone.want(t, "none was known", "accepted after 0s")
+		pass(2 * time.Hour)
+		s.wantEnds(ends{written: 7, occurrence.NotReplicated: 2})
+		if n := f.server.Counted(); n != 7 {
+			t.Errorf("%d are counted, want 7: what was refused is not", n)
+		}
+	})
+}
+
+// As many early writes are under way as can be in time. Others are refused at once, and cost no write.
+func TestFewEarlyWritesAreUnderWay(t *testing.T) {
+	few := func(o *Options) {
+		o.OtherReplica = func() bool { return true }
+		o.Concurrency, o.MinConcurrency = 4, 4
+	}
+	f := &fake{takes: 300 * time.Millisecond}
+	replicas(t, 1, f, few, func(t *testing.T, all []*replica) {
+		got := make([]told, 100)
+		for i := range got {
+			all[0].recordLater(i, time.Hour, got[i].wait)
+		}
+		pass(time.Second)
+		for i := range 8 {
+			got[i].want(t, "to be written", "")
+		}
+		for i := range 92 {
+			got[8+i].want(t, "too many", "dropped not_replicated after 1s")
+		}
+		pass(time.Minute)
+		if n := f.server.Counted(); n > 8 {
+			t.Errorf("%d writes were made, want at most 8", n)
+		}
+	})
+}
+
+// The apiserver does not answer: what a request in flight may have written is not withdrawn, and nobody
+// waits for that request.
+func TestCallerDoesNotWaitForAnEarlyWriteThatHangs(t *testing.T) {
+	replicas(t, 1, &fake{answer: hang}, func(o *Options) { o.OtherReplica = func() bool { return true } }, func(t *testing.T, all []*replica) {
+		var hanging, next told
+		all[0].recordLater(0, time.Hour, hanging.wait)
+		pass(time.Second)
+		all[0].recordLater(0, time.Hour, next.wait)
+		pass(2 * time.Second)
+		hanging.want(t, "in flight", "uncertain after 1.5s")
+		next.want(t, "behind it", "uncertain after 1.5s") // it may be part of a plan
+		if p := all[0].Pending(); p.Occurrences != 2 {
+			t.Errorf("%+v is pending, want 2", p)
+		}
+	})
+}
+
+// One that reads slowly is late: it holds nothing in time until it has caught up. What it may have was
+// not withdrawn.
+func TestLateFollowerDelaysNobodyByMoreThanASecond(t *testing.T) {
+	replicas(t, 2, &fake{takes: time.Millisecond}, nil, func(t *testing.T, all []*replica) {
 		here, there := net.Pipe()
 		follower := &slow{Conn: here}
-		s := all[1].followOver(all[0], follower, there)
-		var prompt, due, deferred, next, last, gone answers
-		all[0].record(0, prompt.wait)
+		all[1].followOver(all[0], follower, there)
+		var prompt, sent, unsent, unsentToo, doubt, last told
+		all[0].recordLater(0, time.Hour, prompt.wait)
 		pass(0)
-		follower.takes.Store(int64(3 * time.Second))
-		all[0].record(1, due.wait)
-		all[0].recordLater(2, time.Hour, deferred.wait)
-		pass(time.Millisecond)
-		want := func(when string, a *answers, accepted int32) {
-			t.Helper()
-			if got := a.calls(); got != (calls{accepted: accepted}) {
-				t.Errorf("%s: %+v, want %d accepted", when, got, accepted)
-			}
-		}
-		want("in time", &prompt, 1)
-		want("not held yet", &due, 0)
-		want("not held yet, deferred", &deferred, 0)
+		prompt.want(t, "in time", "accepted after 0s")
+		follower.takes.Store(int64(10 * time.Second))
+		all[0].recordLater(0, time.Hour, sent.wait)
+		pass(time.Second / 2)
+		all[0].recordLater(0, time.Hour, unsent.wait)
 		pass(time.Second)
-		all[0].recordLater(3, time.Hour, next.wait)
-		want("the follower is late", &due, 0)
-		want("the follower is late, deferred", &deferred, 1)
-		want("after that, deferred", &next, 1)
-		pass(time.Minute)
-		want("held in the end", &due, 1)
-		follower.takes.Store(int64(time.Millisecond))
-		all[0].record(4, prompt.wait)
+		sent.want(t, "sent to it", "merged after 1.001s")
+		unsent.want(t, "not sent to it", "merged after 501ms")
+		all[0].recordLater(0, time.Hour, unsentToo.wait)
+		pass(time.Second)
+		unsentToo.want(t, "after the early write", "dropped not_replicated after 1s")
+		pass(7 * time.Second)
+		all[0].recordLater(0, time.Hour, doubt.wait)
+		pass(time.Second)
+		doubt.want(t, "sent to it meanwhile", "uncertain after 1s")
+		if p := all[0].Pending(); p.Occurrences != 1 {
+			t.Errorf("%+v is pending, want 1", p)
+		}
+		follower.takes.Store(0)
 		pass(time.Minute)
 		all[0].recordLater(5, time.Hour, last.wait)
-		want("the follower has caught up", &last, 0)
-		pass(time.Second)
-		want("held", &last, 1)
-		follower.takes.Store(int64(time.Second / 2))
-		all[0].record(6)
-		pass(0)
-		all[0].recordLater(7, time.Hour, gone.wait)
-		want("the follower is in time", &gone, 0)
-		s.end()
-		want("it is gone", &gone, 1)
+		pass(time.Second / 10)
+		last.want(t, "the follower has caught up", "accepted after 0s")
 	})
 }
 

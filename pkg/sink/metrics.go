@@ -21,6 +21,7 @@ type metrics struct {
 	merged   prometheus.Counter
 	unique   *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
+	early    prometheus.Counter
 }
 
 // newMetrics registers the sink's metrics; a nil registerer leaves them out.
@@ -55,6 +56,10 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 			Name: "eventd_sink_unique_names_total",
 			Help: "Events created under random names, by reason: occupied (by foreign Events), annotations_removed (by admission), forbidden (to change the stored Event).",
 		}, []string{"reason"}),
+		early: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "eventd_sink_early_writes_total",
+			Help: "Deferred writes made early, since no follower held an occurrence within a second.",
+		}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "eventd_sink_commit_latency_seconds",
 			Help:    "Time from recording to the write, of the oldest occurrence in each write.",
@@ -84,7 +89,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		return nil, err
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.duration, m.inFlight, m.failed, m.retries, m.merged, m.unique, m.latency,
+		m.requests, m.duration, m.inFlight, m.failed, m.retries, m.merged, m.unique, m.latency, m.early,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_abandoned_requests",
 			Help: "Requests not returned after their timeout. Each keeps a goroutine.",

@@ -74,6 +74,12 @@ type Options struct {
 	Holdings *Holdings
 	// Acknowledge is when an occurrence with Deferred is accepted.
 	Acknowledge Acknowledgement
+	// OtherReplica, if not nil, reports whether there is another replica that may be elected, though it
+	// does not follow now. With AcknowledgeReplicated, a deferred occurrence then waits for a second
+	// for a follower. If none holds it, it is written at once, at most every 10 s for a series, or
+	// settles as dropped with the reason NotReplicated. It is called with locks held, and must return
+	// at once.
+	OtherReplica func() bool
 	// Trail, if not nil, is told what becomes of what is pending.
 	Trail Trail
 	// Registerer registers the metrics; nil leaves them unregistered.

@@ -308,6 +308,8 @@ func (p *pendingSeries) apply(r *request, a apiclient.Answer, confirmed time.Tim
 			return nil, stepRetry
 		}
 		return p.counter.Refused(r.Request, a.Verb.IsRead(), a.Reason, a.Err), stepNext
+	case apiclient.ClassUnreachable:
+		p.counter.Unsent(r.Request)
 	case apiclient.ClassLost:
 		if !a.Verb.IsRead() {
 			p.counter.Lost(r.Request)

@@ -77,8 +77,8 @@ func replicas(t *testing.T, n int, f *fake, change func(*Options), test func(t *
 		defer func() {
 			for _, r := range all {
 				r.closeWithin(time.Second)
-				if u := r.unacknowledged; u.order.Len()+len(u.bySequence)+u.deferred > 0 {
-					t.Errorf("%d and %d wait for a follower, %d deferred", u.order.Len(), len(u.bySequence), u.deferred)
+				if u := r.unacknowledged; u.order.Len()+len(u.bySequence)+u.unheld.Len()+u.unwritten.Len() > 0 {
+					t.Errorf("%d and %d wait for a follower, %d and %d deferred", u.order.Len(), len(u.bySequence), u.unheld.Len(), u.unwritten.Len())
 				}
 			}
 			pass(time.Hour) // for what has been abandoned

@@ -99,6 +99,7 @@ type Sink struct {
 	journal        *replication.Journal // nil without Options.Holdings
 	sessions       sessions
 	unacknowledged *unacknowledged
+	early          earlyWrites
 	adoptions      *adoptions
 }
 
@@ -127,9 +128,8 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		workers:     make(map[*worker]struct{}),
 		requests:    newRequests(o.Concurrency),
 		errorLog:    newErrorLog(klog.FromContext(ctx), l),
-
-		unacknowledged: newUnacknowledged(),
 	}
+	s.unacknowledged = newUnacknowledged(s.onUnheld)
 	s.fair = newFairShare(&s.options)
 	s.alarm = time.AfterFunc(time.Hour, s.onAlarm)
 	s.alarm.Stop() // until a job waits
@@ -244,22 +244,22 @@ func (s *Sink) add(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e 
 	s.fair.charge(h.flow, usage{bytes: g.Bytes})
 	s.total.bytes += g.Bytes
 	s.total.occurrences += e.Weight
-	s.recorded(p, f, e, accept, o.Deferred)
+	s.recorded(p, f, e, accept, o.Deferred, now)
 	s.reschedule(p, now)
 	s.fair.update(h)
 	return occurrence.NoReason, deferred, evicted
 }
 
 // recorded records an occurrence that was added for its followers. The mutex must be held.
-func (s *Sink) recorded(p *pendingSeries, f flowKey, e *counter.Entry, accept acceptance, deferred func()) {
+func (s *Sink) recorded(p *pendingSeries, f flowKey, e *counter.Entry, accept acceptance, deferred func(), now time.Time) {
 	if s.journal == nil {
 		return
 	}
 	s.journal.Recorded(e.Weight, f.tenant)
 	if accept == acceptHeld {
 		s.unacknowledged.add(&unheld{
-			position: s.journal.SendNow(), sequence: s.sequence, counter: p.counter, accept: deferred, deferred: e.Deferred,
-		})
+			position: s.journal.SendNow(), sequence: s.sequence, counter: p.counter, accept: deferred,
+		}, e.Deferred, now)
 	}
 }
 

@@ -151,7 +151,8 @@ func (l *load) finish(t *testing.T, mayTimeOut bool, also ...*deferred) outcome 
 	t.Helper()
 	o := l.end(t, mayTimeOut)
 	sum := l.accounts
-	settled := sum.Written() + sum["replayed"] + sum["found"] + sum["handed_over"]
+	// What was refused, its client has posted again.
+	settled := sum.Written() + sum["replayed"] + sum["found"] + sum["handed_over"] + sum["dropped"]
 	if sum["recorded"] == 0 || sum["recorded"]+sum["adopted"] != settled || sum["pending"] != 0 {
 		t.Errorf("the ledgers of all processes: %v", sum)
 	}

@@ -196,6 +196,18 @@ func (p *plain) number() int {
 	return p.n
 }
 
+// acknowledged is how many of them are acknowledged.
+func (p *plain) acknowledged() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, made := range p.posts {
+		if !made.acked.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
 // postAll posts occurrences, many at once, and returns when all are acknowledged.
 func (p *plain) postAll(all []series) {
 	var clients errgroup.Group

@@ -254,6 +254,54 @@ func TestLeaderThatWasCutOffFromItsFollowersIsKilled(t *testing.T) {
 	}}.wantNothingLost(t)
 }
 
+// The followers cannot reach the leader, so they do not hold what it accepts, and it is killed
+// before they can. It has answered nothing that only it holds.
+func TestLeaderIsKilledWhileItsFollowersAreCutOff(t *testing.T) {
+	var c cuts
+	fault{full: 100, short: 2, hangs: true, begin: func(l *load, leader *member, i int) (time.Time, func()) {
+		c.load = l
+		began, commits := time.Now(), len(l.journal.since(time.Time{}))
+		leader.peers.Cut()
+		_ = await.Sleep(t.Context(), time.Second+time.Duration(i%8)*500*time.Millisecond)
+		replaced, end := kill(l, leader, i)
+		c.all = append(c.all, cut{began, replaced, len(l.journal.since(time.Time{})) - commits})
+		leader.peers.Mend()
+		return replaced, end
+	}}.wantNothingLost(t)
+	c.report(t)
+}
+
+// cuts are the times in which no follower reached the leader, and a load.
+type cuts struct {
+	load *load
+	all  []cut
+}
+
+type cut struct {
+	began, ended time.Time
+	writes       int
+}
+
+// report reports the latency of the posts that were acknowledged during the cuts, with all of their
+// tries, beside that of the others, and the writes meanwhile.
+func (c *cuts) report(t *testing.T) {
+	var during, others durations
+	for _, made := range c.load.posts {
+		took := made.acked.Sub(made.began)
+		if slices.ContainsFunc(c.all, func(c cut) bool { return made.began.After(c.began) && made.acked.Before(c.ended) }) {
+			during = append(during, took)
+		} else {
+			others = append(others, took)
+		}
+	}
+	writes, seconds := 0, 0.
+	for _, c := range c.all {
+		writes, seconds = writes+c.writes, seconds+c.ended.Sub(c.began).Seconds()
+	}
+	longrun.Report(t, "%d posts were acknowledged during cuts, after %s (p50), %s (p99), at %.0f writes per second; %d others after %s (p50), %s (p99); answers %v",
+		len(during), during.percentile(50), during.percentile(99), float64(writes)/seconds, len(others), others.percentile(50), others.percentile(99), c.load.service.answered())
+}
+
 // The leader is stopped for longer than its lease, and continues when another one leads: it steps
 // down and accepts nothing, and its pending occurrences count once. Every other time the new
 // leader has written them before it continues.

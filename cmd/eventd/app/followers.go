@@ -19,6 +19,12 @@ const (
 	silentAfter = 3*relay.ReportPeriod + time.Second
 	// forgetAfter is for how long a replica is listed that neither follows nor reports.
 	forgetAfter = 10 * time.Minute
+	// knownFor is how long after its last report a replica may be elected, as far as the leader knows, if
+	// that did not say that it ends. So long, clients wait for it, and may be refused.
+	knownFor = time.Minute
+	// unknownFor is for how long a new leader takes for granted that there is another replica, which may
+	// not have found it yet.
+	unknownFor = 5 * time.Second
 	// maxFollowers limits the replicas that are known: each has at most the 8 KiB of its report.
 	maxFollowers = 16
 )
@@ -42,6 +48,7 @@ type followers struct {
 	mu    sync.Mutex
 	open  int                  // sessions
 	known map[string]*follower // by name
+	until time.Time            // so long, there may be one that is not known in this term
 }
 
 // follower returns the one with a name, which it adds. The mutex must be held.
@@ -93,7 +100,30 @@ func (f *followers) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
+	f.until = now.Add(unknownFor)
+	for _, known := range f.known {
+		if until := known.reported.Add(knownFor); !known.state.Ending && until.After(f.until) {
+			f.until = until
+		}
+	}
 	maps.DeleteFunc(f.known, func(_ string, known *follower) bool { return known.sessions == 0 && known.silent(now) })
+}
+
+// mayFollow reports whether there is another replica that may be elected, though it does not follow now;
+// see sink.Options.OtherReplica.
+func (f *followers) mayFollow() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if now.Before(f.until) {
+		return true
+	}
+	for _, known := range f.known {
+		if !known.state.Ending && now.Sub(known.reported) < knownFor {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *follower) silent(now time.Time) bool { return now.Sub(f.reported) > silentAfter }

@@ -109,6 +109,42 @@ func TestTermBeginsWithTheReplicasThatReport(t *testing.T) {
 	})
 }
 
+// A replica may be elected for a minute after its last report, unless it has ended
+// in order. A new leader waits for others to find it.
+func TestWhetherThereIsAnotherReplica(t *testing.T) {
+	ending := ready("v1")
+	ending.Ending = true
+	for name, test := range map[string]struct {
+		do   func(t *testing.T, f *followers)
+		want time.Duration // so long, there is one
+	}{
+		"alone":           {func(*testing.T, *followers) {}, 0},
+		"elected":         {func(_ *testing.T, f *followers) { f.begin() }, unknownFor},
+		"reports":         {func(t *testing.T, f *followers) { f.tell(t, "a", ready("v1")) }, knownFor},
+		"ends":            {func(t *testing.T, f *followers) { f.tell(t, "a", ready("v1")); f.tell(t, "a", ending) }, 0},
+		"one of two ends": {func(t *testing.T, f *followers) { f.tell(t, "a", ready("v1")); f.tell(t, "b", ending) }, knownFor},
+		"was cut off in the term before": {func(t *testing.T, f *followers) {
+			f.tell(t, "a", ready("v1"))
+			time.Sleep(20 * time.Second)
+			f.begin()
+		}, knownFor - 20*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var f followers
+				test.do(t, &f)
+				began := time.Now()
+				for f.mayFollow() && time.Since(began) < time.Hour {
+					time.Sleep(time.Second)
+				}
+				if got := time.Since(began); got != test.want {
+					t.Errorf("there is another one for %v, want %v", got, test.want)
+				}
+			})
+		})
+	}
+}
+
 func TestKnownReplicasAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f followers

@@ -150,10 +150,8 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 		}
 	}
 	p.shutdown = newShutdown(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
-	if o.LeaderElect {
-		p.replication = &replication{
-			pipe: p.pipe, trail: p.trail, relay: p.relay, holdings: p.holdings, handoverUntil: p.handoverUntil, state: p.state,
-		}
+	if r := p.replication; r != nil {
+		r.pipe, r.trail, r.relay, r.holdings, r.handoverUntil, r.state = p.pipe, p.trail, p.relay, p.holdings, p.handoverUntil, p.state
 	}
 	if err = p.newQueries(); err != nil {
 		return nil, err
@@ -173,6 +171,10 @@ func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
 		return err
 	}
 	p.holdings, options.Sink.Holdings = holdings, holdings
+	if holdings != nil {
+		p.replication = &replication{}
+		options.Sink.OtherReplica = p.replication.followers.mayFollow
+	}
 	if holdings == nil && options.Sink.Acknowledge == sink.AcknowledgeReplicated {
 		options.Sink.Acknowledge = sink.AcknowledgeCommitted
 	}

@@ -6,6 +6,9 @@ func (w *world) checkWrite(s *state, r *request, contributor, series uint8) {
 	if twice := r.adds & e.count &^ e.forgot; twice != 0 {
 		w.breaks("%b is counted twice", twice)
 	}
+	if refused := r.adds & s.refused; refused != 0 {
+		w.breaks("%b is counted, though it was refused", refused)
+	}
 	// Whoever raises a share holds all that the contributor has pending up to the new one.
 	p := &s.processes[contributor]
 	for n := e.shares[contributor] + 1; n <= r.upTo; n++ {

@@ -7,6 +7,8 @@ func init() { // since actions refer to kinds
 	kinds = []kind{
 		{"post", "", never, (*world).canPost, (*world).post},
 		{"retry", "o", never, (*world).canRetry, (*world).retry},
+		{"accept", "o", never, (*world).canAccept, (*world).accept},
+		{"refuse", "se", never, (*world).canRefuse, (*world).refuse},
 		{"merge", "pse", never, (*world).canMerge, (*world).merge},
 		{"connect", "pp", always, (*world).canConnect, (*world).connect},
 		{"batch", "pp", always, (*world).canBatch, (*world).batch},

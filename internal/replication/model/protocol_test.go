@@ -35,6 +35,8 @@ var worlds = []struct {
 	{"a full list of contributors", true, bounds{processes: 2, alive: 2, occurrences: anonymous(1), left: budget{crashes: 1, moves: 1, lostAnswers: 1, others: 1}}},
 	{"a full list of clients", true, bounds{processes: 2, alive: 2, occurrences: twoClients, left: budget{crashes: 1, names: 1, retries: 1}}},
 	{"a client with two totals", true, bounds{processes: 2, alive: 2, occurrences: twoTotals, left: budget{crashes: 1, moves: 1}}},
+	{"a refused occurrence", true, bounds{processes: 2, alive: 2, occurrences: anonymous(2), left: budget{crashes: 1, lostAnswers: 1, refusals: 1}}},
+	{"a refused client that retries", true, bounds{processes: 2, alive: 2, occurrences: twoTotals, left: budget{crashes: 1, moves: 1, retries: 1, refusals: 1}, atOnce: true}},
 	{"two series", true, bounds{processes: 2, alive: 2, occurrences: []occurrence{{}, {series: 1}}, left: budget{crashes: 1, moves: 1}, atOnce: true}},
 	{"leadership returns and leaves again", true, bounds{processes: 3, alive: 3, occurrences: anonymous(2), left: budget{moves: 3, merges: 1}, atOnce: true, after: afterTwoTerms}},
 

@@ -15,7 +15,7 @@ func TestProtocolHoldsInRandomHistories(t *testing.T) {
 	for seed := range histories {
 		w := newWorld(protocol(), bounds{processes: 3, alive: 2 + uint8(seed%2), left: budget{
 			crashes: 1, lostRequests: 1, lostAnswers: 2, disconnects: 2, moves: 4,
-			expiries: 1, others: 1, names: 1, retries: 2, starts: 1, merges: 3,
+			expiries: 1, others: 1, names: 1, retries: 2, starts: 1, merges: 3, refusals: 1,
 		}})
 		switch seed % 3 {
 		case 0:

@@ -16,6 +16,8 @@ var needed = []struct {
 	{"Snapshot", bounds{processes: 2, alive: 2, occurrences: anonymous(1), left: budget{crashes: 1}}, "lost, though it was answered 202"},
 	{"Replace", bounds{processes: 2, alive: 2, occurrences: anonymous(1), left: budget{disconnects: 1}}, "holds 1 of L for ever"},
 	{"Whole", bounds{processes: 2, alive: 2, occurrences: anonymous(1), left: budget{crashes: 1, disconnects: 1}}, "lost, though it was answered 202"},
+	{"Held", bounds{processes: 2, alive: 2, occurrences: anonymous(1), left: budget{crashes: 1}}, "lost, though it was answered 202"},
+	{"Unsent", bounds{processes: 2, alive: 2, occurrences: anonymous(1), left: budget{crashes: 1, refusals: 1}}, "counted, though it was refused"},
 	{"Cut", bounds{processes: 2, alive: 2, occurrences: anonymous(2), left: budget{moves: 1, merges: 1}}, "counted twice"},
 	{"Seal", bounds{processes: 2, alive: 2, occurrences: anonymous(2), left: budget{moves: 1, merges: 1}}, "counted twice"},
 	{"Mirror", bounds{processes: 2, alive: 2, occurrences: anonymous(2), left: budget{crashes: 1}}, "counted twice"},

@@ -14,6 +14,10 @@ type rules struct {
 	Replace bool
 	// Whole: what was held is kept until the snapshot is complete.
 	Whole bool
+	// Held: 202 is answered once a follower has acknowledged, however late it is.
+	Held bool
+	// Unsent: an occurrence is refused only if no follower and no write may have it.
+	Unsent bool
 	// Cut: entries are not merged if a follower with an open stream may hold the first one and
 	// not the second one.
 	Cut bool

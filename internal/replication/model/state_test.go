@@ -134,7 +134,7 @@ type late struct {
 
 // budget bounds what may go wrong.
 type budget struct {
-	crashes, lostRequests, lostAnswers, disconnects, moves, expiries, others, names, retries, starts, merges uint8
+	crashes, lostRequests, lostAnswers, disconnects, moves, expiries, others, names, retries, starts, merges, refusals uint8
 }
 
 type state struct {
@@ -147,6 +147,7 @@ type state struct {
 	// ghosts
 	confirmed set // answered 202
 	answered  set // answered 201
+	refused   set // answered 429, and recorded nowhere else
 	ever      set // counted in an Event, maybe one that has expired
 	excused   set // lost as the protocol says it may be
 	safe      [maxOccurrences]processes

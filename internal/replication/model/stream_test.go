@@ -52,6 +52,7 @@ func (w *world) record(s *state, at, i uint8) {
 	p.last++
 	p.at++
 	p.own[p.last], p.series[p.last] = w.reported(p, i), o.series
+	s.refused &^= p.own[p.last]
 	c := &p.counters[at][o.series]
 	c.pending[c.pending.len()] = entry{first: p.last, last: p.last, occurrences: p.own[p.last]}
 }
@@ -75,6 +76,51 @@ func (w *world) reported(p *process, i uint8) (out set) {
 		}
 	}
 	return out | 1<<i
+}
+
+// canAccept: without the rule Held, the leader answers 202 while all followers are late.
+func (w *world) canAccept(s *state, a action) bool {
+	p := &s.processes[s.leader]
+	return !w.Held && s.leads(s.leader) && p.recorded().has(a.a) && !(s.confirmed | s.answered | s.ever).has(a.a) && !w.occurrences[a.a].awaited
+}
+
+// accept answers 202 as if another process held the occurrence.
+func (w *world) accept(s *state, a action) {
+	s.confirmed |= 1 << a.a
+	for p := range s.processes {
+		if s.processes[p].alive {
+			s.safe[a.a] |= 1 << p
+		}
+	}
+}
+
+// canRefuse: no follower has acknowledged an entry of the leader in time.
+func (w *world) canRefuse(s *state, a action) bool {
+	p := &s.processes[s.leader]
+	c := &p.counters[s.leader][a.a]
+	if s.left.refusals == 0 || !s.leads(s.leader) || int(a.b) >= c.pending.len() {
+		return false
+	}
+	e := &c.pending[a.b]
+	return e.occurrences&(s.confirmed|s.answered) == 0 && (!w.Unsent || e.last > max(c.carried, p.everSent))
+}
+
+// refuse withdraws an entry, and answers 429.
+func (w *world) refuse(s *state, a action) {
+	s.left.refusals--
+	p := &s.processes[s.leader]
+	e := p.counters[s.leader][a.a].pending[a.b]
+	for n := e.first; n <= e.last; n++ {
+		if p.series[n] == a.a {
+			p.own[n] = 0
+		}
+	}
+	s.refused |= e.occurrences
+	for other := range s.processes { // the client may have posted it to another leader before
+		s.refused &^= s.processes[other].recorded()
+	}
+	p.counters[s.leader][a.a].pending.remove(func(other *entry) bool { return *other == e })
+	p.at++
 }
 
 // canMerge: an entry that no write has carried may be merged with the next one.

@@ -36,6 +36,10 @@ func (c *Counter) Succeeded(r *Request, object *corev1.Event) []Settled {
 // Lost reports that the answer to a write does not show whether it took effect.
 func (c *Counter) Lost(r *Request) { c.inDoubt, c.inDoubtBase = r.plan.upTo, r.plan.base }
 
+// Unsent reports that a request has certainly not been sent: what no other write has carried may be
+// withdrawn.
+func (c *Counter) Unsent(r *Request) { c.carried = r.carried }
+
 // resolve records that nothing is in doubt.
 func (c *Counter) resolve() { c.inDoubt, c.inDoubtBase = 0, nil }
 

@@ -9,12 +9,12 @@
 //
 // A Counter holds the pending occurrences of one series for one sink instance. Its owner
 // calls Begin, Draft.Plan and Commit for the next request, sends that, and reports the answer
-// with Succeeded, Read, Stale, Gone, Refused or Lost. Each of them returns the entries that
+// with Succeeded, Read, Stale, Gone, Refused, Lost or Unsent. Each of them returns the entries that
 // have settled: every entry settles exactly once.
 //
 // A Counter does no I/O, starts no goroutine and takes no lock. One goroutine at a time may
 // use it, with one exception: while a worker runs Draft.Plan, others may call Add, Absorbs,
-// Acknowledge, Series and Records, and read the newest entry.
+// Acknowledge, Detach, Series and Records, and read the newest entry.
 package counter
 
 import (
@@ -148,12 +148,28 @@ func (c *Counter) Add(sequence, sealed uint64, e *Entry, claim Claim) (g Growth)
 // written: its entry loses its callback. It returns the entry, nil if that has settled. The
 // entry is valid until the counter changes. It may be called while a worker runs Draft.Plan.
 func (c *Counter) Acknowledge(sequence uint64) *Entry {
+	e := c.find(sequence)
+	if e != nil {
+		e.Notify, e.Acknowledged = nil, true
+	}
+	return e
+}
+
+// Detach takes the callback from the entry of the occurrence with a sequence, which stays pending. It
+// returns nil if that has settled. As Acknowledge, it may be called while a worker runs Draft.Plan.
+func (c *Counter) Detach(sequence uint64) (notify func(occurrence.Settlement)) {
+	if e := c.find(sequence); e != nil {
+		notify, e.Notify = e.Notify, nil
+	}
+	return notify
+}
+
+// find returns the entry of the occurrence with a sequence, nil if that has settled.
+func (c *Counter) find(sequence uint64) *Entry {
 	for _, list := range [][]Entry{c.pending, c.late} {
 		i := indexFrom(list, sequence)
 		if i < len(list) && list[i].first <= sequence {
-			e := &list[i]
-			e.Notify, e.Acknowledged = nil, true
-			return e
+			return &list[i]
 		}
 	}
 	return nil

@@ -194,6 +194,7 @@ func (c *Counter) Commit(d *Draft) (*Request, []Settled) {
 	case draftRefused:
 		return nil, c.Drop(c.Last(), occurrence.Forbidden, nil)
 	}
+	r.carried = c.carried
 	if r.Kind != Read {
 		c.carry(r.plan)
 	}

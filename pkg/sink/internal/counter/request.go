@@ -60,6 +60,7 @@ type Request struct {
 	// RandomName is why a random name was drawn for this request, "" if it was not.
 	RandomName RandomName
 	plan       plan
+	carried    uint64 // by the writes before it
 }
 
 // BaseVersion returns the resourceVersion of the object that the request changes.

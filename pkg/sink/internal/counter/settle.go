@@ -155,6 +155,26 @@ func (c *Counter) Evict(owner any) (out []Settled) {
 	return out
 }
 
+// Withdraw drops an entry: that that ends with a sequence, if neither a
+// write nor a follower may have it (rule Unsent). Otherwise it returns nothing. The counter must
+// not be in work.
+func (c *Counter) Withdraw(sequence uint64, reason occurrence.Reason) []Settled {
+	i := indexFrom(c.pending, sequence)
+	if i == len(c.pending) || c.pending[i].Sequence != sequence || sequence <= max(c.carried, c.byOthers()) {
+		return nil
+	}
+	e := c.pending[i]
+	c.size -= e.Size()
+	c.pending = slices.Concat(c.pending[:i], c.pending[i+1:])
+	if len(c.pending) == 0 {
+		c.pending, c.bare = nil, false
+		c.resolve()
+	}
+	out := []Settled{{Entry: &e, End: occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason}}}
+	c.reportSettled(out)
+	return out
+}
+
 // maxEvicted bounds the evicted ends that are kept.
 const maxEvicted = 64
 

@@ -220,6 +220,9 @@ func (j *Journal) Open() (*Stream, error) {
 	return s, nil
 }
 
+// HasStreams reports whether there is a follower, late or not.
+func (j *Journal) HasStreams() bool { return len(j.streams) > 0 }
+
 // Close refuses new streams. Those that are open end once their followers hold everything.
 func (j *Journal) Close() {
 	j.closing = true
