@@ -63,9 +63,7 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 		l.waitFollowed(replicas - 1)
 		s := stand{before: l.observe()}
 		crowd.post()
-		if s.leader.read("eventd_occurrences_pending") == 0 {
-			t.Errorf("%s has nothing pending", s.leader.name)
-		}
+		await.Until(t, s.leader.name+" has something pending", func() bool { return s.leader.read("eventd_occurrences_pending") > 0 })
 		s.began = time.Now()
 		replaced, end := f.begin(l, s.leader, i)
 		s.struck = time.Now()
