@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 )
 
 const docs = "https://github.com/eventd/eventd/blob/main/docs/"
@@ -21,9 +22,8 @@ type advised struct {
 
 func (a *advised) Unwrap() error { return a.error }
 
-// explain adds to an error of eventd what is missing for a resource that it does not serve, and what to do. The flag
-// is "" if it always serves the resource, today.
-func (p *plugin) explain(err error, resource, flag string) error {
+// explain adds to an error of eventd what is missing for a resource that it does not serve, and what to do.
+func (p *plugin) explain(err error, resource string) error {
 	advice := ""
 	switch {
 	case err == nil:
@@ -33,7 +33,7 @@ func (p *plugin) explain(err error, resource, flag string) error {
 		if p.options.Connect == client.ConnectAPIServer {
 			text = fmt.Sprintf("the cluster does not serve %s: the aggregated API of eventd is not installed, or eventd is older", resource)
 		}
-		if flag != "" {
+		if flag := describe.Flag(resource); flag != "" {
 			text += ", or runs with " + flag + "=0"
 		}
 		return errors.New(text)

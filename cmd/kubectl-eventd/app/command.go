@@ -126,9 +126,8 @@ func (p *plugin) connect() (*client.Client, error) {
 	return client.New(config, p.options)
 }
 
-// get reads a resource, whose flag of eventd is in errors, into an object, and prints it if the format is that
-// of the API. check may refuse it before.
-func (p *plugin) get(ctx context.Context, resource, flag string, query url.Values, into any, check func() error) (printed bool, err error) {
+// get reads a resource into an object, and prints it if the format is that of the API. check may refuse it before.
+func (p *plugin) get(ctx context.Context, resource string, query url.Values, into any, check func() error) (printed bool, err error) {
 	c, err := p.connect()
 	if err != nil {
 		return false, err
@@ -136,7 +135,7 @@ func (p *plugin) get(ctx context.Context, resource, flag string, query url.Value
 	defer c.Close()
 	var raw json.RawMessage
 	if err := c.Get(ctx, resource, query, &raw); err != nil {
-		return false, p.explain(err, resource, flag)
+		return false, p.explain(err, resource)
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		return false, err

@@ -26,7 +26,6 @@ type view struct {
 	resource string
 	// namespace is that of the query, "" for all.
 	namespace string
-	needs     string // the flag without which eventd does not serve the resource
 	// render prints an object as a table.
 	render func(raw []byte, out io.Writer) error
 }
@@ -47,7 +46,7 @@ func (v *view) show(ctx context.Context, query url.Values) error {
 	}
 	var raw json.RawMessage
 	if err := c.Get(ctx, v.resource, query, &raw); err != nil {
-		return v.explain(err, v.resource, v.needs)
+		return v.explain(err, v.resource)
 	}
 	if v.structured() {
 		return v.format.object(v.Out, raw)
@@ -83,7 +82,7 @@ func (v *view) live(ctx context.Context, c *client.Client, query url.Values, scr
 		})
 	})
 	group.Go(func() error { return v.draw(ctx, news, screen) })
-	return v.explain(group.Wait(), v.resource, v.needs)
+	return v.explain(group.Wait(), v.resource)
 }
 
 // update is an object, or why none comes.

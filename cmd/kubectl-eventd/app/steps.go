@@ -52,7 +52,7 @@ func (o *whyOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	var explanation v1alpha1.Explanation
-	if printed, err := o.get(cmd.Context(), whyResource, "--trail-bytes", query, &explanation, func() error {
+	if printed, err := o.get(cmd.Context(), whyResource, query, &explanation, func() error {
 		if len(explanation.Steps)+len(explanation.Events) > 0 {
 			return nil
 		}
@@ -117,7 +117,7 @@ func (o *dropsOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	var drops v1alpha1.DropList
-	if printed, err := o.get(cmd.Context(), dropsResource, "--trail-bytes", query, &drops, func() error { return nil }); printed || err != nil {
+	if printed, err := o.get(cmd.Context(), dropsResource, query, &drops, func() error { return nil }); printed || err != nil {
 		return err
 	}
 	if len(drops.Items) == 0 {

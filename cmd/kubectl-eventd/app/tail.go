@@ -110,7 +110,7 @@ func (o *tailOptions) follow(ctx context.Context, c *client.Client, query url.Va
 		Disconnected: func(err error) { o.note("Warning: reconnecting: %v", err) },
 		Lost:         o.lost,
 	})
-	return o.explain(err, tailResource, "--history-bytes")
+	return o.explain(err, tailResource)
 }
 
 // namespaces returns those of a query alone: a tail has no other parameter for what it is about.

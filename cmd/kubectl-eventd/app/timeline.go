@@ -138,7 +138,7 @@ func (o *timelineOptions) run(cmd *cobra.Command, args []string) error {
 		return o.runMerged(cmd.Context(), subject, query)
 	}
 	var timeline v1alpha1.Timeline
-	if printed, err := o.get(cmd.Context(), timelineResource, "--history-bytes", query, &timeline, func() error { return o.checkFound(cmd.Context(), &timeline, subject) }); printed || err != nil {
+	if printed, err := o.get(cmd.Context(), timelineResource, query, &timeline, func() error { return o.checkFound(cmd.Context(), &timeline, subject) }); printed || err != nil {
 		return err
 	}
 	return o.print(&timeline, subject)
@@ -164,7 +164,7 @@ func (o *timelineOptions) runMerged(ctx context.Context, subject target, query u
 		}
 		var one v1alpha1.Timeline
 		if err := c.Get(ctx, timelineResource, query, &one); err != nil {
-			return o.explain(err, timelineResource, "--history-bytes")
+			return o.explain(err, timelineResource)
 		}
 		if i == 0 {
 			merged = one

@@ -20,7 +20,7 @@ import (
 var topKeys = []string{"object", "reason", "namespace", "reporter"}
 
 func (p *plugin) newTop() *cobra.Command {
-	v := &view{plugin: p, resource: "top", needs: "--trail-bytes"}
+	v := &view{plugin: p, resource: "top"}
 	v.render = v.renderTop
 	var by, since string
 	var limit int

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
@@ -22,19 +23,13 @@ type problem struct {
 	Docs string
 }
 
-// needs is the flag without which eventd does not serve a resource.
-var needs = map[string]string{
-	"timeline": "--history-bytes", "tail": "--history-bytes",
-	"why": "--trail-bytes", "drops": "--trail-bytes", "top": "--trail-bytes",
-}
-
 // explain says in words what an error of the backend means for who reads the page.
 func explain(err error, resource string, query url.Values) *problem {
 	if err == nil {
 		return nil
 	}
 	p := &problem{Code: http.StatusBadGateway, Words: text(err.Error())}
-	flag := needs[resource]
+	flag := describe.Flag(resource)
 	switch {
 	case apierrors.IsForbidden(err):
 		p.Code, p.Title = http.StatusForbidden, "You may not see this."
