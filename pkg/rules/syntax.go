@@ -32,20 +32,21 @@ var (
 // checkSyntax refuses a tree over the limits. A key of a map that is no literal can be a map: each level of such a
 // type has the one below twice.
 func checkSyntax(e ast.Expr) error {
-	s := &tree{}
+	s := &measured{}
 	s.depth(e, nil, 0)
 	return s.err
 }
 
-type tree struct {
+// measured is what was found so far.
+type measured struct {
 	calls int
 	err   error // the first
 }
 
 // depth returns that of an expression within so many loops. variables has the depths of their variables.
-func (s *tree) depth(e ast.Expr, variables map[string]int, loops int) int {
+func (s *measured) depth(e ast.Expr, variables map[string]int, loops int) int {
 	deepest := 0
-	within := func(variables map[string]int, loops int, parts ...ast.Expr) {
+	within := func(variables map[string]int, parts ...ast.Expr) {
 		for _, part := range parts {
 			if s.err == nil {
 				deepest = max(deepest, s.depth(part, variables, loops))
@@ -56,38 +57,38 @@ func (s *tree) depth(e ast.Expr, variables map[string]int, loops int) int {
 	case ast.IdentKind:
 		deepest = variables[e.AsIdent()]
 	case ast.SelectKind:
-		within(variables, loops, e.AsSelect().Operand())
+		within(variables, e.AsSelect().Operand())
 	case ast.CallKind:
 		s.calls++
 		if e.AsCall().IsMemberFunction() {
-			within(variables, loops, e.AsCall().Target())
+			within(variables, e.AsCall().Target())
 		}
-		within(variables, loops, e.AsCall().Args()...)
+		within(variables, e.AsCall().Args()...)
 	case ast.ListKind:
 		s.calls++ // it has a type to infer, as a call
-		within(variables, loops, e.AsList().Elements()...)
+		within(variables, e.AsList().Elements()...)
 	case ast.MapKind:
 		s.calls += 2
 		for _, entry := range e.AsMap().Entries() {
 			if entry.AsMapEntry().Key().Kind() != ast.LiteralKind {
 				s.err = errMapKey
 			}
-			within(variables, loops, entry.AsMapEntry().Value())
+			within(variables, entry.AsMapEntry().Value())
 		}
 	case ast.StructKind:
 		for _, f := range e.AsStruct().Fields() {
-			within(variables, loops, f.AsStructField().Value())
+			within(variables, f.AsStructField().Value())
 		}
 	case ast.ComprehensionKind:
 		c := e.AsComprehension()
 		loops++
-		within(variables, loops, c.IterRange())
+		within(variables, c.IterRange())
 		inner := map[string]int{}
 		maps.Copy(inner, variables)
 		inner[c.IterVar()], inner[c.IterVar2()] = deepest, deepest
-		within(variables, loops, c.AccuInit())
+		within(variables, c.AccuInit())
 		inner[c.AccuVar()] = deepest
-		within(inner, loops, c.LoopCondition(), c.LoopStep(), c.Result())
+		within(inner, c.LoopCondition(), c.LoopStep(), c.Result())
 	}
 	switch {
 	case s.err != nil:
