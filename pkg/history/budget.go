@@ -15,7 +15,8 @@ const (
 	// maxWaiting is how many queries and followers may wait to decode: more than there are.
 	maxWaiting = 1024
 	// maxResultsBytes limits the versions of all results, and maxAheadBytes those that followers have
-	// decoded before they are read, in bytes of memory. Of each, one tenant has at most a half (internal/shares).
+	// decoded before they are read, in bytes of memory. Of each, one tenant has at most a third, and a user
+	// of several a quarter (internal/shares: all is in one namespace).
 	maxResultsBytes, maxAheadBytes = 64 << 20, 16 << 20
 	// reserveBytes is how much a query reserves at a time.
 	reserveBytes = 256 << 10
