@@ -11,9 +11,9 @@ import (
 
 // While another replica is known, an occurrence whose write is deferred is not accepted before a
 // follower holds it. One that no follower holds within followerTimeout is written at once, with all
-// that its series has pending; if there was such an early write within earlyWriteInterval, too many
-// others are under way, or it does not succeed within earlyWriteTimeout, the occurrence is refused. So a standby that is slow or away
-// delays no caller by more than that, and costs few writes.
+// that its series has pending. If there was such an early write within earlyWriteInterval, too many
+// others are under way, or it does not succeed within earlyWriteTimeout, the occurrence is refused. So a
+// standby that is slow or away delays no caller by more than that, and costs few writes.
 
 const (
 	followerTimeout    = time.Second

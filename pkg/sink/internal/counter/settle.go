@@ -155,9 +155,8 @@ func (c *Counter) Evict(owner any) (out []Settled) {
 	return out
 }
 
-// Withdraw drops an entry: that that ends with a sequence, if neither a
-// write nor a follower may have it (rule Unsent). Otherwise it returns nothing. The counter must
-// not be in work.
+// Withdraw drops the entry that ends with a sequence, if neither a write nor a follower may have it (rule
+// Unsent). Otherwise it returns nothing. The counter must not be in work.
 func (c *Counter) Withdraw(sequence uint64, reason occurrence.Reason) []Settled {
 	i := indexFrom(c.pending, sequence)
 	if i == len(c.pending) || c.pending[i].Sequence != sequence || sequence <= max(c.carried, c.byOthers()) {
