@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
 	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
 const docs = "https://github.com/eventd/eventd/blob/main/docs/"
@@ -22,8 +24,9 @@ type advised struct {
 
 func (a *advised) Unwrap() error { return a.error }
 
-// explain adds to an error of eventd what is missing for a resource that it does not serve, and what to do.
-func (p *plugin) explain(err error, resource string) error {
+// explain adds to an error of eventd what is missing for a resource that it does not serve, and what to do. The query
+// says which namespace was asked: not that of the kubeconfig, if the object is in no namespace.
+func (p *plugin) explain(err error, resource string, query url.Values) error {
 	advice := ""
 	switch {
 	case err == nil:
@@ -44,8 +47,7 @@ func (p *plugin) explain(err error, resource string) error {
 	case p.all:
 		advice = "You need the right to list Events in all namespaces. With that right in one, name it: -n NAMESPACE."
 	default:
-		namespace, _, _ := p.kubeconfig.ToRawKubeConfigLoader().Namespace()
-		advice = fmt.Sprintf("You need the rights to list and watch Events in %s, as the ClusterRole view has them. Another namespace: -n NAMESPACE.", namespace)
+		advice = fmt.Sprintf("You need the rights to list and watch Events in %s, as the ClusterRole view has them. Another namespace: -n NAMESPACE.", query.Get(v1alpha1.ParamNamespace))
 	}
 	if advice == "" {
 		return err

@@ -135,7 +135,7 @@ func (p *plugin) get(ctx context.Context, resource string, query url.Values, int
 	defer c.Close()
 	var raw json.RawMessage
 	if err := c.Get(ctx, resource, query, &raw); err != nil {
-		return false, p.explain(err, resource)
+		return false, p.explain(err, resource, query)
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		return false, err

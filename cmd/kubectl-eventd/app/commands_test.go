@@ -227,6 +227,25 @@ func TestErrorsAreThoseOfKubectl(t *testing.T) {
 	}
 }
 
+// Those of a Node are in default, whatever the namespace of the kubeconfig is.
+func TestAdviceNamesTheNamespaceThatWasAsked(t *testing.T) {
+	c := newCLI(t, servertest.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "no"))
+	file := strings.TrimPrefix(c.flags[0], "--kubeconfig=")
+	config, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Contexts[config.CurrentContext].Namespace = "a"
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{"timeline node/n1": "default", "why node/n1": "default", "tail": "a"} {
+		if _, errOut, _ := c.run(strings.Fields(line)...); !strings.Contains(errOut, "list and watch Events in "+want+", as") {
+			t.Errorf("%s: got %q, want %s", line, errOut, want)
+		}
+	}
+}
+
 // Without a Lease to read, and in the name of another user.
 func TestCommandsAreTheSameByTheAggregatedAPI(t *testing.T) {
 	answers := everything()

@@ -175,7 +175,9 @@ func everything() servertest.Answers {
 				step(v1alpha1.ActionDeferred, func(s *v1alpha1.Step) { s.Until, s.Cause = new(ago(19)), "spaced" }), // is over
 				step(v1alpha1.ActionSettled, func(s *v1alpha1.Step) { s.Outcome, s.Cause, s.Detail = "dropped", "forbidden", "quota" }),
 				step(v1alpha1.ActionDelivered, func(s *v1alpha1.Step) { s.Receiver, s.First = "loki", new(ago(40)) }),
-				step(v1alpha1.ActionUnrouted, func(s *v1alpha1.Step) { s.Receiver, s.Rule = "loki", "quiet" }),
+				step(v1alpha1.ActionUnrouted, func(s *v1alpha1.Step) { // within a second
+					s.Receiver, s.Rule, s.First = "loki", "quiet", new(metav1.NewMicroTime(s.Time.Add(-time.Second)))
+				}),
 			},
 			Events: []v1alpha1.TimelineItem{event("a/71", "restarting")},
 		},

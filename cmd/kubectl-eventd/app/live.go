@@ -46,7 +46,7 @@ func (v *view) show(ctx context.Context, query url.Values) error {
 	}
 	var raw json.RawMessage
 	if err := c.Get(ctx, v.resource, query, &raw); err != nil {
-		return v.explain(err, v.resource)
+		return v.explain(err, v.resource, query)
 	}
 	if v.structured() {
 		return v.format.object(v.Out, raw)
@@ -82,7 +82,7 @@ func (v *view) live(ctx context.Context, c *client.Client, query url.Values, scr
 		})
 	})
 	group.Go(func() error { return v.draw(ctx, news, screen) })
-	return v.explain(group.Wait(), v.resource)
+	return v.explain(group.Wait(), v.resource, query)
 }
 
 // update is an object, or why none comes.

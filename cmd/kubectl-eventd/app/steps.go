@@ -150,10 +150,11 @@ func stepCells(s *v1alpha1.Step) []string {
 
 // stepAge is that of kubectl for repeated Events, if a step stands for several.
 func stepAge(s *v1alpha1.Step) string {
-	if s.First == nil || s.First.Equal(&s.Time) {
-		return age(s.Time.Time)
+	last := age(s.Time.Time)
+	if s.First == nil || age(s.First.Time) == last {
+		return last
 	}
-	return fmt.Sprintf("%s (since %s)", age(s.Time.Time), age(s.First.Time))
+	return fmt.Sprintf("%s (since %s)", last, age(s.First.Time))
 }
 
 // inWords says what a step has done, with the reason as /metrics has it, and the words of others.

@@ -110,7 +110,7 @@ func (o *tailOptions) follow(ctx context.Context, c *client.Client, query url.Va
 		Disconnected: func(err error) { o.note("Warning: reconnecting: %v", err) },
 		Lost:         o.lost,
 	})
-	return o.explain(err, tailResource)
+	return o.explain(err, tailResource, query)
 }
 
 // namespaces returns those of a query alone: a tail has no other parameter for what it is about.

@@ -164,7 +164,7 @@ func (o *timelineOptions) runMerged(ctx context.Context, subject target, query u
 		}
 		var one v1alpha1.Timeline
 		if err := c.Get(ctx, timelineResource, query, &one); err != nil {
-			return o.explain(err, timelineResource)
+			return o.explain(err, timelineResource, query)
 		}
 		if i == 0 {
 			merged = one
