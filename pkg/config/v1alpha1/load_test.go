@@ -246,7 +246,7 @@ func TestWrongFieldIsNamed(t *testing.T) {
 		{"maxSeries: 50", "maxSeries: -1", "metrics[0].maxSeries: Invalid value: -1"},
 		{"routes:\n", "---\nroutes:\n", "more than one document"},
 		{"apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\n", "{apiVersion: config.eventd.io/v1alpha1, kind: EventdConfiguration}\n", "there is more after the end of a document"},
-		{"apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\n", "apiVersion: v1\nkind: ConfigMap\n", "kubectl create --dry-run=client -f FILE"},
+		{"apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\n", "apiVersion: v1\nkind: ConfigMap\n", "kubectl patch --local -f FILE"},
 	} {
 		t.Run(test.new, func(t *testing.T) {
 			if strings.Count(valid, test.old) != 1 {
