@@ -107,6 +107,9 @@ func parse(resource string, values url.Values, header http.Header) (*query, erro
 	default:
 		q.since = p.time(v1alpha1.ParamSince)
 		q.limit = p.limit(v1alpha1.DefaultLimit)
+		if !q.until.IsZero() && q.until.Before(q.since) {
+			p.failed(v1alpha1.ParamUntil, "is before since: both are times, or durations before now")
+		}
 	}
 	if q.Watch {
 		q.limit = min(q.limit, maxWatched)

@@ -40,6 +40,20 @@ func TestTopIsOfAWindowThatIsKnown(t *testing.T) {
 	}
 }
 
+func TestTimelineEndsAfterItBegins(t *testing.T) {
+	for text, want := range map[string]bool{
+		"since=1h&until=30s": true,
+		"until=30s":          true,
+		"since=30s":          true,
+		"since=30s&until=1h": false,
+		"since=2026-11-28T10:00:00Z&until=2026-11-28T09:59:59Z": false,
+	} {
+		if _, err := parse(resourceTimeline, parameterValues(t, text), http.Header{}); (err == nil) != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func parameterValues(t *testing.T, text string) url.Values {
 	t.Helper()
 	values, err := url.ParseQuery(text)
