@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eventd/eventd/pkg/delivery"
 	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/trail"
@@ -64,18 +65,31 @@ func (a *API) top(q *query) *v1alpha1.Top {
 }
 
 // visible returns what the caller may see of steps. Deliveries to several receivers are one step, the last, for those
-// who may not see the receivers.
+// who may not see the receivers. That some receiver is not to have an Event is none, if another one is.
 func (q *query) visible(steps []trail.Step) []trail.Step {
 	if q.operator {
 		return steps
 	}
+	isDelivery := func(s *trail.Step) bool { return s.Action == trail.ActionDelivered || s.Action == trail.ActionUnrouted }
+	isNotRouted := func(s *trail.Step) bool {
+		return s.Action == trail.ActionUnrouted && s.Cause == string(delivery.NotRouted)
+	}
+	routed := make(map[trail.Step]bool)
+	for _, s := range steps {
+		if isDelivery(&s) && !isNotRouted(&s) {
+			routed[ofEvent(s)] = true
+		}
+	}
 	deliveries := make(map[trail.Step]int)
 	out := steps[:0]
 	for _, s := range steps {
+		if isNotRouted(&s) && routed[ofEvent(s)] {
+			continue
+		}
 		s = withoutOperator(s)
-		if s.Action == trail.ActionDelivered || s.Action == trail.ActionUnrouted {
-			same := s
-			same.First, same.Time, same.Occurrences = time.Time{}, time.Time{}, 0
+		if isDelivery(&s) {
+			same := ofEvent(s)
+			same.Action = s.Action
 			if i, ok := deliveries[same]; ok {
 				s.Occurrences = max(s.Occurrences, out[i].Occurrences)
 				if out[i].First.Before(s.First) {
@@ -88,6 +102,13 @@ func (q *query) visible(steps []trail.Step) []trail.Step {
 		out = append(out, s)
 	}
 	return slices.DeleteFunc(out, func(s trail.Step) bool { return s == trail.Step{} })
+}
+
+// ofEvent returns what the deliveries of an Event have in common.
+func ofEvent(s trail.Step) trail.Step {
+	s = withoutOperator(s)
+	s.Action, s.First, s.Time, s.Occurrences = "", time.Time{}, time.Time{}, 0
+	return s
 }
 
 // withoutOperator returns a step without what belongs to the operator: the names of receivers, routes and rules, and

@@ -106,6 +106,28 @@ func (s *scene) readSteps(t *testing.T, path string) string {
 	}
 }
 
+// A receiver that is not to have an Event says nothing about one that another receiver has.
+func TestReaderSeesNoReceiverThatIsNotMeant(t *testing.T) {
+	for name, test := range map[string]struct {
+		delivered bool
+		want      string
+	}{"to another": {true, v1alpha1.ActionDelivered}, "to none": {false, v1alpha1.ActionUnrouted}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.deny("")
+			e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web.1"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web"}}
+			s.trail.NotDelivered("archive", e, "to-archive", delivery.NotRouted, nil)
+			if test.delivered {
+				s.trail.Delivered("lake", e, 0)
+			}
+			why := get[v1alpha1.Explanation](t, s, "why?namespace=shop&name=web")
+			if len(why.Steps) != 1 || why.Steps[0].Action != test.want {
+				t.Errorf("got %+v, want %s alone", why.Steps, test.want)
+			}
+		})
+	}
+}
+
 // Deliveries to several receivers are one step for those who may not know that there are several.
 func TestDeliveriesAreOneStepForAReader(t *testing.T) {
 	s := newScene(t)
