@@ -173,6 +173,7 @@ func TestTheHeadlineSaysWhatIsWrong(t *testing.T) {
 			sink := &s.Stations[3]
 			sink.Queue.Length.Value, sink.Figures[6].Value = 1, 0
 		}, []string{"All is well. Sink: 1 series waits, the oldest for 42 s."}},
+		"alone": {func(s *v1alpha1.PipelineStatus) { s.Followers = nil }, []string{"Nothing fails. No other replica follows"}},
 		"sink": {func(s *v1alpha1.PipelineStatus) {
 			s.Stations[3].Healthy, s.Stations[3].Message = false, "waits for the apiserver"
 		}, []string{"Sink: waits for the apiserver. 1,204 series wait, 1,181 of them deferred, the oldest for 42 s."}},

@@ -328,10 +328,13 @@ func (p *pipeline) summarize() {
 	p.Headline, p.Runbook, p.Detail, p.Problems = all[0].Text, all[0].Runbook, all[0].Detail, all[1:]
 }
 
-// quiet is the headline when all is well. Some Events wait in the sink on purpose.
+// quiet is the headline when nothing fails. Some Events wait in the sink on purpose.
 func (p *pipeline) quiet() string {
-	if p.Untouched {
+	switch {
+	case p.Untouched:
 		return "Ready. No client has reported anything yet."
+	case p.Replica.Role == "leader" && len(p.Followers) == 0:
+		return "Nothing fails. No other replica follows: what waits here is lost if this one dies."
 	}
 	for i := len(p.In) - 1; i >= 0; i-- {
 		if waiting := p.In[i].waiting(""); waiting != "" {
