@@ -45,6 +45,7 @@ func TestExpressionsOfATenantDelayTailsOfNoOther(t *testing.T) {
 	quietOpened, quietDelivered := opened(), delivered(w)
 
 	hostile := []string{
+		"[{}].exists(k,[k.a=={},k.a in k,k.a.a=={},k.a.a in k.a,k.a.a.a=={},k.a.a.a in k.a.a,k.a.a.a.a=={},k.a.a.a.a in k.a.a.a,k.a.a.a.a.a=={},k.a.a.a.a.a in k.a.a.a.a,k.a.a.a.a.a.a=={},k.a.a.a.a.a.a in k.a.a.a.a.a,k.a.a.a.a.a.a.a=={},k.a.a.a.a.a.a.a in k.a.a.a.a.a.a,k.a.a.a.a.a.a.a.a=={},k.a.a.a.a.a.a.a.a in k.a.a.a.a.a.a.a,k.a.a.a.a.a.a.a.a.a=={},k.a.a.a.a.a.a.a.a.a in k.a.a.a.a.a.a.a.a,k.a.a.a.a.a.a.a.a.a.a=={},k.a.a.a.a.a.a.a.a.a.a in k.a.a.a.a.a.a.a.a.a,k.a.a.a.a.a.a.a.a.a.a.a=={},k.a.a.a.a.a.a.a.a.a.a.a in k.a.a.a.a.a.a.a.a.a.a,k.a.a.a.a.a.a.a.a.a.a.a.a=={},k.a.a.a.a.a.a.a.a.a.a.a.a in k.a.a.a.a.a.a.a.a.a.a.a]==[])",
 		strings.Repeat("[1].map(a,", 180) + "1" + strings.Repeat(")", 180) + "==[]",
 		strings.Repeat("[1].map(a,", 150) + "a" + strings.Repeat(")", 150) + "==[]",
 		"[1]" + strings.Repeat(".map(a,{a:a})", 14) + "==[]",

@@ -4,9 +4,13 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/pkg/rules"
 )
@@ -23,6 +27,16 @@ func chained(first, link string, size int) string {
 
 func fill(before, middle, after string, size int) string {
 	return nested(before, middle, after, (size-len(middle))/(len(before)+len(after)))
+}
+
+// doubled returns an expression in which the type of k is a map of maps, each of which is the key and the value of the
+// one before.
+func doubled(levels int) string {
+	var all []string
+	for at := "k"; len(all) < 2*levels; at += ".a" {
+		all = append(all, at+".a=={}", at+".a in "+at)
+	}
+	return "[{}].exists(k,[" + strings.Join(all, ",") + "]==[])"
 }
 
 // hostile are expressions of at most 2 KB that take long to compile, by what they have in them. Those that begin with
@@ -120,10 +134,12 @@ var hostile = map[string]func(size int) string{
 	"in optionals": func(n int) string {
 		return "[" + chained(nested("optional.of(", "1", ")", 20), ","+nested("optional.of(", "1", ")", 20), 1600) + "]==[]"
 	},
-	"in ternary": func(n int) string { return chained("(true?[]:[1])==[]", "&&(true?[]:[1])==[]", 380) },
-	"in formats": func(n int) string { return chained("'%s'.format([1])==''", "&&'%s'.format([1])==''", 660) },
-	"in index":   func(n int) string { return chained("[1][0]==1", "&&[1][0]==1", 300) },
-	"unicode":    func(n int) string { return "'" + chained("", "é", n-2) + "'==''" },
+	"in ternary":           func(n int) string { return chained("(true?[]:[1])==[]", "&&(true?[]:[1])==[]", 380) },
+	"in formats":           func(n int) string { return chained("'%s'.format([1])==''", "&&'%s'.format([1])==''", 660) },
+	"in index":             func(n int) string { return chained("[1][0]==1", "&&[1][0]==1", 300) },
+	"types that double":    func(int) string { return doubled(14) },
+	"in types that double": func(int) string { return doubled(1) },
+	"unicode":              func(n int) string { return "'" + chained("", "é", n-2) + "'==''" },
 }
 
 // A client may send an expression of 2 KB. Whatever is in it, it is compiled or refused within milliseconds: without
@@ -170,6 +186,50 @@ func TestUsualExpressionsAreFarWithinTheLimits(t *testing.T) {
 	} {
 		if _, err := rules.CompileExpression(text, "match"); err != nil {
 			t.Errorf("%.100s: %v", text, err)
+		}
+	}
+}
+
+// An evaluation costs milliseconds, whatever its functions do with the largest Event.
+func TestEvaluationIsBounded(t *testing.T) {
+	const limit, maxAllocated = 250 * time.Millisecond, 16 << 20
+	event := &corev1.Event{Message: strings.Repeat("a", 16<<10), LastTimestamp: metav1.Now()}
+	event.Annotations = make(map[string]string)
+	for i := range 60 {
+		event.Annotations[strconv.Itoa(i)] = strings.Repeat("x", 4000)
+	}
+	for _, call := range []string{
+		`"%s".format([event.metadata.annotations]) != ""`, `dyn("%s").format(dyn([event.metadata.annotations])) != ""`,
+		`"%x".format([event.message]) != ""`, `"%.1000000f".format([1.0e300]) != ""`,
+		`event.lastTimestamp.getFullYear(event.message) == 1 || true`, `event.lastTimestamp.getHours("x") == 1 || true`,
+		`dyn(event.lastTimestamp).getHours("x") == 1 || true`, `event.message.charAt(5) != "z"`, `timestamp(event.message) == event.lastTimestamp || true`,
+	} {
+		var expression *rules.Expression
+		for n := 1; n <= 4096; n *= 2 { // as often as it may be
+			loop := func(n int) string { return "[1" + strings.Repeat(",1", n-1) + "].all(a, " }
+			e, err := rules.CompileExpression(loop(min(n, 64))+loop(max(1, n/64))+call+"))", "match")
+			if err != nil {
+				break
+			}
+			expression = e
+		}
+		if expression == nil {
+			t.Errorf("%s is refused", call)
+			continue
+		}
+		fastest, allocated := time.Hour, uint64(0)
+		for range 5 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began := time.Now()
+			expression.Matches(event)
+			fastest = min(fastest, time.Since(began))
+			runtime.ReadMemStats(&after)
+			allocated = after.TotalAlloc - before.TotalAlloc
+		}
+		t.Logf("%8.2f ms %6.1f MB  %s", fastest.Seconds()*1e3, float64(allocated)/1e6, call)
+		if fastest > limit || allocated > maxAllocated {
+			t.Errorf("%s takes %s and %d bytes", call, fastest, allocated)
 		}
 	}
 }

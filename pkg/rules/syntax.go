@@ -18,6 +18,9 @@ const (
 	maxLoops = 4
 	// maxCalls is the number of calls, operators, lists and maps, after the expansion of macros.
 	maxCalls = 128
+	// maxEmptyMaps is the number of maps without entries, after the expansion of macros. The type of their keys is
+	// inferred, so it can be a map: n of them make a type of 2ⁿ parts.
+	maxEmptyMaps = 2
 	// maxCopied limits what optMap and optFlatMap are called on, in nodes: their expansion has it twice.
 	maxCopied = 32
 )
@@ -26,6 +29,7 @@ var (
 	errDepth  = fmt.Errorf("is nested too deeply: %d levels are the limit", maxDepth)
 	errLoops  = fmt.Errorf("has more than %d loops within each other", maxLoops)
 	errCalls  = fmt.Errorf("has more than %d operators, calls and lists: to compare with many values, use the operator in and a list", maxCalls)
+	errMaps   = fmt.Errorf("has more than %d empty maps", maxEmptyMaps)
 	errMapKey = errors.New("a key of a map must be a literal")
 )
 
@@ -39,8 +43,8 @@ func checkSyntax(e ast.Expr) error {
 
 // measured is what was found so far.
 type measured struct {
-	calls int
-	err   error // the first
+	calls, emptyMaps int
+	err              error // the first
 }
 
 // depth returns that of an expression within so many loops. variables has the depths of their variables.
@@ -69,6 +73,9 @@ func (s *measured) depth(e ast.Expr, variables map[string]int, loops int) int {
 		within(variables, e.AsList().Elements()...)
 	case ast.MapKind:
 		s.calls += 2
+		if e.AsMap().Size() == 0 {
+			s.emptyMaps++
+		}
 		for _, entry := range e.AsMap().Entries() {
 			if entry.AsMapEntry().Key().Kind() != ast.LiteralKind {
 				s.err = errMapKey
@@ -96,6 +103,8 @@ func (s *measured) depth(e ast.Expr, variables map[string]int, loops int) int {
 		s.err = errLoops
 	case s.calls > maxCalls:
 		s.err = errCalls
+	case s.emptyMaps > maxEmptyMaps:
+		s.err = errMaps
 	case deepest >= maxDepth:
 		s.err = errDepth
 	}
