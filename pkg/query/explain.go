@@ -14,9 +14,10 @@ import (
 
 // why answers from the trail of this replica and from what was found in its history, if it has one.
 func (a *API) why(q *query, found history.Result) *v1alpha1.Explanation {
-	known, since, forgotten := a.options.Trail.Why(a.ofTrail(q))
+	of := ofTrail(q)
+	known, since, forgotten := a.options.Trail.Why(of)
 	steps, truncatedSteps := last(stepsOf(q.visible(known)), q.limit)
-	truncatedSteps = truncatedSteps || len(known) > q.limit
+	truncatedSteps = truncatedSteps || len(known) == of.Limit
 	out := &v1alpha1.Explanation{
 		TypeMeta:   typeMeta("Explanation"),
 		Object:     q.Object,
@@ -35,7 +36,7 @@ func (a *API) why(q *query, found history.Result) *v1alpha1.Explanation {
 
 // drops answers from the trail of this replica.
 func (a *API) drops(q *query) *v1alpha1.DropList {
-	known, since := a.options.Trail.Drops(a.ofTrail(q))
+	known, since := a.options.Trail.Drops(ofTrail(q))
 	steps, truncated := first(stepsOf(q.visible(known)), q.limit)
 	return &v1alpha1.DropList{
 		TypeMeta:   typeMeta("DropList"),
@@ -148,8 +149,16 @@ func stepOf(s *trail.Step) v1alpha1.Step {
 	return out
 }
 
-func (a *API) ofTrail(q *query) trail.Query {
-	return trail.Query{Namespaces: q.Namespaces, Object: trail.Object(q.Object), Limit: q.limit + 1} // to see whether there are more
+// hiddenSteps is how many steps of a trail may be one that is visible.
+const hiddenSteps = 16
+
+// ofTrail asks for one step more than the limit, to see whether there are more.
+func ofTrail(q *query) trail.Query {
+	limit := q.limit + 1
+	if !q.operator {
+		limit *= hiddenSteps
+	}
+	return trail.Query{Namespaces: q.Namespaces, Object: trail.Object(q.Object), Limit: limit}
 }
 
 // withoutTimes returns an answer without what changes by itself, to compare it with the one before.

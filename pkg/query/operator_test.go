@@ -135,7 +135,7 @@ func TestDeliveriesAreOneStepForAReader(t *testing.T) {
 	for range 3 {
 		s.delivers()
 	}
-	for _, limit := range []string{"", "&limit=7"} {
+	for _, limit := range []string{"", "&limit=5"} {
 		why := get[v1alpha1.Explanation](t, s, "why?namespace=shop&name=web"+limit)
 		counts := map[string][]int64{}
 		for _, step := range why.Steps {

@@ -243,8 +243,8 @@ type Step struct {
 	Cause   string            `json:"cause,omitempty"`
 	Until   *metav1.MicroTime `json:"until,omitempty"`
 	// Detail has the words of the apiserver, or of a destination. Only those who may list Events in all namespaces
-	// get the Rule, the Receiver, and the Cause and the Detail of a delivery. For the others, deliveries to several
-	// receivers are one step.
+	// get the Rule, the Receiver, and the Cause and the Detail of a delivery. For the others, deliveries of an Event
+	// to several receivers are one step, except in a tail.
 	Detail   string `json:"detail,omitempty"`
 	Rule     string `json:"rule,omitempty"`
 	Receiver string `json:"receiver,omitempty"`
