@@ -16,6 +16,7 @@ func TestSplit(t *testing.T) {
 		{"braces, comment", "{a: 1} # end\n# of it\n", `{"a":1}`},
 		{"UTF-8 with a mark", "\xef\xbb\xbfa: 1\n", `{"a":1}`},
 		{"UTF-8 with a mark, JSON", "\xef\xbb\xbf{\"a\":1}", `{"a":1}`},
+		{"UTF-8 with a mark, JSON values", "\xef\xbb\xbf{\"a\":1}{\"b\":2}", `{"a":1} {"b":2}`},
 		{"end of a document", "a: 1\n...\n", `{"a":1}`},
 		{"empty", "# nothing\n", ""},
 

@@ -120,6 +120,30 @@ func TestWhoLeavesHasNoSeat(t *testing.T) {
 	})
 }
 
+// Who leaves while waiting for a place of the user takes no place from those who have one.
+func TestWhoLeavesHasNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := newForTest(t, 1), shares.Flow{Tenant: "a", User: "a1"}
+		release, _ := s.Acquire(t.Context(), shares.Flow{Tenant: "b"})
+		var all sync.WaitGroup
+		ran := 0
+		for range userLength {
+			all.Go(func() { s.Run(t.Context(), f, func() { ran++ }) })
+		}
+		synctest.Wait()
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if s.Run(ctx, f, func() { t.Error("one who has left is run") }) {
+			t.Error("one who has left is said to have run")
+		}
+		release()
+		all.Wait()
+		if ran != userLength || len(s.users) != 0 {
+			t.Errorf("%d have run, and %d users are left", ran, len(s.users))
+		}
+	})
+}
+
 // Who does not wait takes no seat from those who do: not even in the moment in which it is free, before the
 // next of them has it.
 func TestSeatIsNotTakenAheadOfThoseWhoWait(t *testing.T) {

@@ -305,6 +305,7 @@ func TestEveryAnswerOfADestinationLeadsToADecision(t *testing.T) {
 		"rpc error: code = ResourceExhausted desc = grpc: received message larger than max (5 vs. 4)": codes.Internal,
 	} {
 		overGRPC(text, status.Error(code, text), refused)
+		overHTTP(httpAnswer{500, text, ""}, refused) // a gateway passes on the words, and not the code
 	}
 
 	for _, code := range []int{400, 413, 422} {

@@ -233,3 +233,44 @@ func TestEvaluationIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// What is just within a limit is compiled, and one more is refused.
+func TestLimitsAreExact(t *testing.T) {
+	for name, test := range map[string]struct {
+		of    func(n int) string
+		most  int
+		limit string // as the error says it
+	}{
+		"depth":            {func(n int) string { return nested("[", "1", "]", n) + "==[]" }, 22, "is nested too deeply"},
+		"depth of targets": {func(n int) string { return "''" + strings.Repeat(".trim()", n) + "==''" }, 22, "is nested too deeply"},
+		"depth of fields":  {func(n int) string { return "event" + strings.Repeat(".a", n) + "==1" }, 22, "is nested too deeply"},
+		"depth of maps":    {func(n int) string { return nested("{1:", "1", "}", n) + "=={}" }, 22, "is nested too deeply"},
+		"depth of a variable": {func(n int) string {
+			return nested("[", "1", "]", 12) + ".exists(a," + nested("[", "a", "]", n) + "==[])"
+		}, 7, "is nested too deeply"},
+		"depth of a bound variable": {func(n int) string {
+			return "optional.of(" + nested("[", "1", "]", 8) + ").optMap(a," + nested("[", "a", "]", n) + ")==optional.none()"
+		}, 8, "is nested too deeply"},
+		"depth of a second variable": {func(n int) string {
+			return "{1:" + nested("[", "1", "]", 8) + "}.transformList(k,v," + nested("[", "v", "]", n) + ")==[]"
+		}, 9, "is nested too deeply"},
+		"loops":             {func(n int) string { return nested("[1].exists(a,", "true", ")", n) }, 4, "loops within each other"},
+		"depth of messages": {func(n int) string { return nested("a{b:", "1", "}", n) + "==1" }, 22, "is nested too deeply"},
+		"loops in a chain":  {func(n int) string { return "[1]" + strings.Repeat(".filter(a,true)", n) + "==[]" }, 4, "loops within each other"},
+		"calls":             {func(n int) string { return "true" + strings.Repeat("&&true", n) }, 128, "operators, calls and lists"},
+		"lists":             {func(n int) string { return "[[]" + strings.Repeat(",[]", n) + "]==[]" }, 124, "operators, calls and lists"},
+		"maps":              {func(n int) string { return "[{1:1}" + strings.Repeat(",{1:1}", n) + "]==[]" }, 61, "operators, calls and lists"},
+		"empty maps":        {func(n int) string { return "[1]" + strings.Repeat("==[{}]", n) }, 2, "empty maps"},
+		"copies":            {func(n int) string { return "optional.of(1" + strings.Repeat("+1", n) + ").optMap(a,a)==optional.of(1)" }, 14, "is called on more than"},
+		"copies of optFlatMap": {func(n int) string {
+			return "optional.of(1" + strings.Repeat("+1", n) + ").optFlatMap(a,optional.of(a))==optional.of(1)"
+		}, 14, "is called on more than"},
+	} {
+		if _, err := rules.CompileExpression(test.of(test.most), "match"); err != nil && strings.Contains(err.Error(), test.limit) {
+			t.Errorf("%s: %d are refused: %v", name, test.most, err)
+		}
+		if _, err := rules.CompileExpression(test.of(test.most+1), "match"); err == nil || !strings.Contains(err.Error(), test.limit) {
+			t.Errorf("%s: %d are not refused: %v", name, test.most+1, err)
+		}
+	}
+}

@@ -42,7 +42,7 @@ func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 	refused := &receiver.Error{Permanent: true, Err: errors.New("refused")}
 	unclear := fmt.Errorf("%w: unclear", sequence.ErrMaybeTooLarge)
 	batch, large := receivertest.Records(6), receivertest.Records(6)
-	large[2].Event.Message = strings.Repeat("m", 16<<10)
+	large[2].Event.Message, large[3].Event.Message = strings.Repeat("m", 16<<10), strings.Repeat("m", 16<<10)
 	id := func(i int) string { return batch[i].ID }
 	type send struct {
 		batch    []receiver.Record
@@ -75,6 +75,11 @@ func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 			[]send{{large, map[string]answer{id(2): {err: unclear}}, 0, unclear, []string{id(0), id(2), id(2)}}},
 			slices.Repeat([]send{{large, map[string]answer{id(2): {err: unclear}}, 0, unclear, []string{id(2)}}}, 8),
 			[]send{{large, map[string]answer{id(2): {err: unclear}}, 1, nil, []string{id(2), id(3), id(5)}}},
+		),
+		"one after another may be too large": slices.Concat(
+			[]send{{large, map[string]answer{id(2): {err: unclear}}, 0, unclear, []string{id(0), id(2), id(2)}}},
+			slices.Repeat([]send{{large, map[string]answer{id(2): {err: unclear}}, 0, unclear, []string{id(2)}}}, 8),
+			[]send{{large, map[string]answer{id(2): {err: unclear}, id(3): {err: unclear}}, 0, unclear, []string{id(2), id(3), id(3)}}},
 		),
 		"the only one may be too large": slices.Concat(
 			slices.Repeat([]send{{large[2:3], map[string]answer{id(2): {err: unclear}}, 0, unclear, []string{id(2)}}}, 9),
