@@ -254,14 +254,18 @@ func TestLimitsAreExact(t *testing.T) {
 		"depth of a second variable": {func(n int) string {
 			return "{1:" + nested("[", "1", "]", 8) + "}.transformList(k,v," + nested("[", "v", "]", n) + ")==[]"
 		}, 9, "is nested too deeply"},
-		"loops":             {func(n int) string { return nested("[1].exists(a,", "true", ")", n) }, 4, "loops within each other"},
-		"depth of messages": {func(n int) string { return nested("a{b:", "1", "}", n) + "==1" }, 22, "is nested too deeply"},
-		"loops in a chain":  {func(n int) string { return "[1]" + strings.Repeat(".filter(a,true)", n) + "==[]" }, 4, "loops within each other"},
-		"calls":             {func(n int) string { return "true" + strings.Repeat("&&true", n) }, 128, "operators, calls and lists"},
-		"lists":             {func(n int) string { return "[[]" + strings.Repeat(",[]", n) + "]==[]" }, 124, "operators, calls and lists"},
-		"maps":              {func(n int) string { return "[{1:1}" + strings.Repeat(",{1:1}", n) + "]==[]" }, 61, "operators, calls and lists"},
-		"empty maps":        {func(n int) string { return "[1]" + strings.Repeat("==[{}]", n) }, 2, "empty maps"},
-		"copies":            {func(n int) string { return "optional.of(1" + strings.Repeat("+1", n) + ").optMap(a,a)==optional.of(1)" }, 14, "is called on more than"},
+		"a repetition":             {func(n int) string { return `"".matches("a{` + strconv.Itoa(n) + `}")` }, 250, "repeat less"},
+		"a repetition without end": {func(n int) string { return `"".matches("a{` + strconv.Itoa(n) + `,}")` }, 250, "repeat less"},
+		"a long pattern":           {func(n int) string { return `"".matches("` + strings.Repeat("a", n) + `")` }, 500, "repeat less"},
+		"long patterns":            {func(n int) string { return "true" + strings.Repeat(`||"".matches("a{250}")`, n) }, 4, "together"},
+		"loops":                    {func(n int) string { return nested("[1].exists(a,", "true", ")", n) }, 4, "loops within each other"},
+		"depth of messages":        {func(n int) string { return nested("a{b:", "1", "}", n) + "==1" }, 22, "is nested too deeply"},
+		"loops in a chain":         {func(n int) string { return "[1]" + strings.Repeat(".filter(a,true)", n) + "==[]" }, 4, "loops within each other"},
+		"calls":                    {func(n int) string { return "true" + strings.Repeat("&&true", n) }, 128, "operators, calls and lists"},
+		"lists":                    {func(n int) string { return "[[]" + strings.Repeat(",[]", n) + "]==[]" }, 124, "operators, calls and lists"},
+		"maps":                     {func(n int) string { return "[{1:1}" + strings.Repeat(",{1:1}", n) + "]==[]" }, 61, "operators, calls and lists"},
+		"empty maps":               {func(n int) string { return "[1]" + strings.Repeat("==[{}]", n) }, 2, "empty maps"},
+		"copies":                   {func(n int) string { return "optional.of(1" + strings.Repeat("+1", n) + ").optMap(a,a)==optional.of(1)" }, 14, "is called on more than"},
 		"copies of optFlatMap": {func(n int) string {
 			return "optional.of(1" + strings.Repeat("+1", n) + ").optFlatMap(a,optional.of(a))==optional.of(1)"
 		}, 14, "is called on more than"},

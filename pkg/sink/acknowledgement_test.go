@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -99,11 +101,12 @@ func TestDeferredOccurrenceIsWrittenOrRefusedIfNoFollowerHoldsIt(t *testing.T) {
 			s.recordLater(series, time.Hour, a.wait)
 			return &a
 		}
-		first := record(0)
+		first, twin := record(0), record(0)
 		pass(time.Second / 2)
 		with := record(0)
 		pass(time.Second / 2)
 		first.want(t, "no follower", "created after 1s")
+		twin.want(t, "at the same time", "merged after 1s")
 		with.want(t, "with it", "merged after 500ms")
 		refused, other := record(0), record(1)
 		pass(time.Second)
@@ -113,7 +116,10 @@ func TestDeferredOccurrenceIsWrittenOrRefusedIfNoFollowerHoldsIt(t *testing.T) {
 		later := record(0)
 		pass(time.Second)
 		later.want(t, "10 s later", "merged after 1s")
-		s.wantEnds(ends{written: 4, occurrence.NotReplicated: 1})
+		s.wantEnds(ends{written: 5, occurrence.NotReplicated: 1})
+		if n := testutil.ToFloat64(s.metrics.early); n != 3 {
+			t.Errorf("%v early writes are counted, want 3", n)
+		}
 		if p := s.Pending(); p != (Pending{}) {
 			t.Errorf("%+v is pending", p)
 		}
@@ -138,9 +144,9 @@ func TestDeferredOccurrenceIsWrittenOrRefusedIfNoFollowerHoldsIt(t *testing.T) {
 		alone := record(4)
 		alone.want(t, "none was known", "accepted after 0s")
 		pass(2 * time.Hour)
-		s.wantEnds(ends{written: 7, occurrence.NotReplicated: 2})
-		if n := f.server.Counted(); n != 7 {
-			t.Errorf("%d are counted, want 7: what was refused is not", n)
+		s.wantEnds(ends{written: 8, occurrence.NotReplicated: 2})
+		if n := f.server.Counted(); n != 8 {
+			t.Errorf("%d are counted, want 8: what was refused is not", n)
 		}
 	})
 }
