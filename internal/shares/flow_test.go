@@ -23,3 +23,17 @@ func TestFlowOfAnUnknownCallerIsItsHost(t *testing.T) {
 		}
 	}
 }
+
+// A tenant that is one user has its whole share, with rights or without.
+func TestFlowOfAUserIsThatOfItsTenant(t *testing.T) {
+	const team, robot = "system:serviceaccount:team", "system:serviceaccount:team:robot"
+	for user, want := range map[string]struct{ flow, rightless Flow }{
+		"jane": {Flow{"jane", "", "n"}, Flow{"jane", "", "n"}},
+		robot:  {Flow{team, robot, "n"}, Flow{team, Rightless, "n"}},
+	} {
+		f := FlowOf(user, "n")
+		if f != want.flow || f.OfRightless() != want.rightless {
+			t.Errorf("%s is of %q, without rights of %q", user, f, f.OfRightless())
+		}
+	}
+}

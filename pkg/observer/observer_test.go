@@ -250,6 +250,18 @@ func TestAWatchThatGoesBackIsARestore(t *testing.T) {
 	})
 }
 
+// A bookmark may have the resourceVersion of what came before it.
+func TestOnlyALowerResourceVersionGoesBack(t *testing.T) {
+	restorable(t, func(t *testing.T, _ *store, o *Observer, _ *Reader) {
+		at := o.log.point().position
+		for _, rv := range []string{at, at + "0"} {
+			if o.wentBack(t.Context(), rv, at) {
+				t.Errorf("%s after %s is a restore", rv, at)
+			}
+		}
+	})
+}
+
 // Whatever the apiserver answers, it is asked again, but not too often.
 func TestFailuresAreRetriedForEver(t *testing.T) {
 	for name, test := range map[string]struct {

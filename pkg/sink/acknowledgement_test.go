@@ -194,6 +194,16 @@ func TestCallerDoesNotWaitForAnEarlyWriteThatHangs(t *testing.T) {
 	})
 }
 
+// A write that is not deferred has all its time, though nobody holds what is to be written.
+func TestCallerWaitsForAWriteThatIsSlow(t *testing.T) {
+	replicas(t, 1, &fake{takes: 3 * time.Second}, func(o *Options) { o.OtherReplica = func() bool { return true } }, func(t *testing.T, all []*replica) {
+		var slow told
+		all[0].recordLater(0, 0, slow.wait)
+		pass(4 * time.Second)
+		slow.want(t, "slow", "created after 3s")
+	})
+}
+
 // One that reads slowly is late: it holds nothing in time until it has caught up. What it may have was
 // not withdrawn.
 func TestLateFollowerDelaysNobodyByMoreThanASecond(t *testing.T) {

@@ -221,6 +221,27 @@ func TestCreatedEventIsTheOldestOccurrence(t *testing.T) {
 	}
 }
 
+// What is withdrawn is charged to nobody, and the rest of its series is as it was.
+func TestWithdrawnOccurrenceLeavesNothing(t *testing.T) {
+	w := scenario{}.play(t)
+	c := w.ours.counter
+	addsAtNoon(w)
+	size, first := c.Size(), c.Last()
+	addsAtNoon(w)
+	if out := c.Withdraw(c.Last()+1, occurrence.NotReplicated); out != nil {
+		t.Errorf("%d settle that are not there", len(out))
+	}
+	for _, want := range []int{size, 0} {
+		out := c.Withdraw(c.Last(), occurrence.NotReplicated)
+		if len(out) != 1 || out[0].End.Reason != occurrence.NotReplicated || c.Size() != want {
+			t.Fatalf("%d settle, and the size is %d, want %d", len(out), c.Size(), want)
+		}
+		if want > 0 && c.Last() != first {
+			t.Errorf("the last is %d, want %d", c.Last(), first)
+		}
+	}
+}
+
 func TestBatchIsBounded(t *testing.T) {
 	w := scenario{}.play(t)
 	for range 3 * MaxBatch {
