@@ -37,32 +37,32 @@ func Fingerprint(certificate *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// http2 is the protocol that is spoken with the leader.
+const http2 = "h2"
+
 // tlsConfig is without a server name: for a name, the leader may have another certificate
 // than the one that it announces.
-func (s leaderServer) tlsConfig(protocol string) *tls.Config {
+func (s leaderServer) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{protocol},
+		NextProtos: []string{http2},
 		// Only the fingerprint is verified: the leader's certificate may be self-signed,
 		// for names that are not known here. Whoever may write the Lease announces it.
 		InsecureSkipVerify: true,
-		VerifyConnection:   func(state tls.ConnectionState) error { return s.verify(state, protocol) },
+		VerifyConnection:   s.verify,
 	}
 }
 
-// What is spoken with the leader: forwarding sessions begin with http1.
-const http2, http1 = "h2", "http/1.1"
-
 // verify ends a handshake with any other server, before anything is sent.
-func (s leaderServer) verify(state tls.ConnectionState, protocol string) error {
+func (s leaderServer) verify(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("no certificate")
 	}
 	if got := Fingerprint(state.PeerCertificates[0]); got != s.certificateSHA256 {
 		return fmt.Errorf("%w: its fingerprint is %s, not %s", errCertificate, got, s.certificateSHA256)
 	}
-	if state.NegotiatedProtocol != protocol {
-		return fmt.Errorf("the protocol is %q, not %q", state.NegotiatedProtocol, protocol)
+	if state.NegotiatedProtocol != http2 {
+		return fmt.Errorf("the protocol is %q, not %q", state.NegotiatedProtocol, http2)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (c *connections) connect() (net.Conn, error) {
 		return nil, err
 	}
 	conn := &countedConn{Conn: plain}
-	secured := tls.Client(conn, c.server.tlsConfig(http2))
+	secured := tls.Client(conn, c.server.tlsConfig())
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = plain.Close()
 		return nil, err

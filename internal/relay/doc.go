@@ -14,9 +14,6 @@
 //   - A connection that is silent for 5 s is closed. There are as many as Options.MaxInFlight
 //     needs, with 100 requests each; other requests wait. They are replaced before they
 //     run out of stream ids.
-//   - Forward keeps one session with the leader, in which usual requests are forwarded
-//     together (forwardsession.go). All of the above holds in it. Without it, and for
-//     large requests, each is one over HTTP/2.
 //   - Replicate keeps one session with the leader, over a connection of its own, and opens
 //     it again while that one leads. A session with a former leader lasts until that ends
 //     it. A leader of a release without replication is tried every 10 s.
@@ -25,9 +22,8 @@
 //     (Relay.Ready) before the apiserver has accepted its own token.
 //
 // All exported types are safe for use by many goroutines. Gate.Run ends with its context
-// when admitted requests are answered, or after the grace period; Relay.Run, Relay.Replicate
-// and Relay.Forward end with theirs. Relay.Close stops dials, and closes the connections when
+// when admitted requests are answered, or after the grace period; Relay.Run and Relay.Replicate
+// end with theirs. Relay.Close stops dials, and closes the connections when
 // their requests are answered; it does not wait for that. net/http owns the goroutines of
-// connections; those of a forwarding session end when it accepts no more requests and the
-// last one is answered.
+// connections.
 package relay

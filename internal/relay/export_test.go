@@ -21,23 +21,3 @@ func (r *Relay) InFlight() int {
 	defer c.mu.Unlock()
 	return c.inFlight
 }
-
-// HasSession reports whether requests are forwarded in a session.
-func (r *Relay) HasSession() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.session != nil
-}
-
-// InSession returns the number of requests in the session that have no answer.
-func (r *Relay) InSession() int {
-	r.mu.Lock()
-	s := r.session
-	r.mu.Unlock()
-	if s == nil {
-		return 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.pending)
-}

@@ -161,10 +161,6 @@ func (r *Relay) send(ctx context.Context, giveUp time.Time, out *outgoing) (*ans
 		return nil, errNoLeader
 	}
 	defer leader.release()
-	if a, err := r.sendInSession(ctx, leader, out); !errors.Is(err, errNoSession) {
-		leader.health.update(a, err)
-		return a, err
-	}
 	token, err := r.token.get()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoToken, err)

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/eventd/eventd/internal/relay/frame"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -69,24 +68,6 @@ func (o *outgoing) forwardedHeader() (http.Header, error) {
 		header.Set("Audit-Id", string(id)) // the same in the logs of both replicas
 	}
 	return header, nil
-}
-
-// appendFrame appends a received request for a session. It reports whether it is not too
-// long.
-func (o *outgoing) appendFrame(ctx context.Context, buf []byte, id uint64) ([]byte, bool) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return buf, false
-	}
-	header, keep := o.received.Header, endToEnd(o.received.Header)
-	if audited, ok := audit.AuditIDFrom(ctx); ok && len(header["Audit-Id"]) == 0 {
-		header = maps.Clone(header)
-		header["Audit-Id"] = []string{string(audited)} // the same in the logs of both replicas
-	}
-	return frame.AppendRequest(buf, id, &frame.Forwarded{
-		Timeout: time.Until(deadline), Method: o.method, URI: o.url.RequestURI(), Host: o.received.Host,
-		User: o.caller, Header: header, Body: o.body,
-	}, func(name string) bool { return name != "Authorization" && keep(name) })
 }
 
 // request returns a request to the leader. The time until the deadline of ctx is in the

@@ -9,7 +9,6 @@ import (
 
 type metrics struct {
 	forwarded *prometheus.CounterVec
-	inSession prometheus.Counter
 	retries   *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	waiting   prometheus.Gauge
@@ -24,10 +23,6 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "eventd_relay_requests_total",
 			Help: "Forwarded requests that the leader answered, by HTTP status code.",
 		}, []string{"code"}),
-		inSession: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "eventd_relay_session_requests_total",
-			Help: "Forwarding attempts in a forwarding session. All others are over HTTP/2, which costs more.",
-		}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_relay_retries_total",
 			Help: "Forwarding attempts without effect, by reason. The request waits for a leader.",
@@ -63,7 +58,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.forwarded, m.inSession, m.retries, m.refused, m.waiting, m.waitTime, m.sessions} {
+	for _, c := range []prometheus.Collector{m.forwarded, m.retries, m.refused, m.waiting, m.waitTime, m.sessions} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -24,9 +24,8 @@ type Relay struct {
 	leaderless    leaderless
 
 	mu        sync.Mutex
-	leader    *connections    // nil if there is none to forward to
-	queries   *connections    // to the same one, nil before the first query
-	session   *forwardSession // with the same one, nil if there is none
+	leader    *connections // nil if there is none to forward to
+	queries   *connections // to the same one, nil before the first query
 	closed    bool
 	lastCheck string // what was logged of Check last
 
@@ -83,10 +82,6 @@ func (r *Relay) dropLeader() {
 	if r.leader != nil {
 		r.leader.retire()
 		r.leader = nil
-	}
-	if r.session != nil {
-		r.session.retire()
-		r.session = nil
 	}
 	r.dropQueries()
 }

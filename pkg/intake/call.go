@@ -59,8 +59,8 @@ type call struct {
 	// flowControl.withSeat; the storage and the authorizer release and acquire it.
 	seat *seat
 
-	// user is the authenticated one, once authenticated is true. Set by flowControl.withCallerFlow and
-	// flowControl.withForwardedFlow; read by flow, maybe while the handler still runs.
+	// user is the authenticated one, once authenticated is true. Set by flowControl.withCallerFlow;
+	// read by flow, maybe while the handler still runs.
 	user          string
 	authenticated atomic.Bool
 	// rightless: the caller has no right, as far as it is known. Set by flowControl.knownFlow and flowControl.decided;
@@ -76,7 +76,7 @@ type call struct {
 	// early is that the context ends early already. Set by usualRequest, and taken back by usualOr for the generic
 	// handler; read by early.
 	early bool
-	// session runs in place of a response. Set by sessions.begin, forwardings.begin and queries.serve;
+	// session runs in place of a response. Set by sessions.begin and queries.serve;
 	// read by unreadResponses.serve.
 	session atomic.Pointer[func(http.ResponseWriter, *http.Request)]
 	// query: the response is the answer to a query, which is written within a limit of its own. Set by

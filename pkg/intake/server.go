@@ -180,9 +180,6 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	if options.Replication != nil {
 		handler = newSessions(&options).begin(handler)
 	}
-	if options.Forwarder != nil {
-		handler = newForwardings(routes, &options, control).begin(handler)
-	}
 	if options.ReplicaState != nil {
 		handler = withReplicaStates(handler, options.ReplicaState)
 	}

@@ -124,9 +124,6 @@ func (r *rollouts) wantWorking() {
 			continue
 		}
 		r.forwarded[pair{m.options.Binary, leader.options.Binary}] += m.read("eventd_relay_requests_total", "code=202") - forwarded
-		if m.read("eventd_relay_session_requests_total") == 0 {
-			t.Errorf("%s forwards to %s in no session", m.name, leader.name)
-		}
 	}
 	versions := r.versions()
 	for _, m := range r.members {

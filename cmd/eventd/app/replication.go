@@ -73,7 +73,6 @@ func (p *process) handoverUntil() time.Time {
 func (r *replication) Replicate(ctx context.Context) error {
 	var reporting sync.WaitGroup
 	reporting.Go(func() { r.relay.Report(ctx, r.state) })
-	reporting.Go(func() { _ = r.relay.Forward(ctx) })
 	defer reporting.Wait()
 	following, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
