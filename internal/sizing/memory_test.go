@@ -105,7 +105,7 @@ func wants(t *testing.T, took, limit, part int64) {
 	}
 }
 
-// The memory of a request that waits for its write is bounded by its body. A usual one takes the fast path.
+// The memory of a request that waits for its write is bounded by its body.
 func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 	const usual = `{"kind":"Event","apiVersion":"v1","metadata":{"name":"a%d","namespace":"ns"},"involvedObject":{"namespace":"ns"},"message":"x"}`
 	requests := func(o *app.Options) Part { return part(o, "requests being answered") }

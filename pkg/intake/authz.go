@@ -13,13 +13,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// withAuthorization authorizes requests. It responds 403 to forbidden ones, 503 if the
+// withAuthorization authorizes requests, except queries. It responds 403 to forbidden ones, 503 if the
 // review of the apiserver failed, and 429 if there are too many reviews.
 func withAuthorization(next http.Handler, authz authorizer.Authorizer, control *flowControl) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		authz := authz
+		switch q := control.queries; {
+		case q.resource(req) != "": // Queries says what rights it needs
+			next.ServeHTTP(w, req)
+			return
+		case q.covers(req):
+			authz = q.authz
+			callOf(req.Context()).query.Store(true)
+		}
 		attributes, err := filters.GetAuthorizerAttributes(req.Context())
 		if err == nil {
-			callOf(req.Context()).attributes = attributes
 			err = control.decided(req, authorize(req.Context(), authz, attributes))
 		} else {
 			err = apierrors.NewInternalError(err)
@@ -78,18 +86,15 @@ func mayCreate(authz authorizer.Authorizer) func(ctx context.Context, namespace,
 // caller has posted.
 func createOnly(authz authorizer.Authorizer) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
-		attributes := callOf(ctx).attributes
-		if attributes == nil { // the leader does not authorize what another replica has authorized
-			var err error
-			if attributes, err = filters.GetAuthorizerAttributes(ctx); err != nil {
-				return false, err
-			}
+		attributes, err := filters.GetAuthorizerAttributes(ctx)
+		if err != nil {
+			return false, err
 		}
 		verb := attributes.GetVerb()
 		if verb == "create" {
 			verb = "patch"
 		}
-		err := decide(ctx, authz, authorizer.AttributesRecord{
+		err = decide(ctx, authz, authorizer.AttributesRecord{
 			User:            attributes.GetUser(),
 			ResourceRequest: true,
 			Verb:            verb,

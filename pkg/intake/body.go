@@ -5,38 +5,43 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// readBody reads a whole body. One above the limit is answered as by the apiserver's
-// handlers.
+// maxBodyBuffer limits the memory of a body that has not arrived.
+const maxBodyBuffer = 16 << 10
+
+// readBody reads a whole body. One above the limit is answered as by the apiserver's handlers. A read ignores the
+// context of its request, so a read deadline in the past ends it after abandonAfter: a goroutine of its own would cost
+// each request two wake-ups of a processor.
 func readBody(req *http.Request, limit int64) ([]byte, error) {
-	if req.Body == nil {
+	if req.Body == nil || req.ContentLength == 0 {
 		return nil, nil
 	}
-	body, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
-	if err != nil {
-		return nil, err
+	arrived, _ := request.ReceivedTimestampFrom(req.Context())
+	var abandoning sync.WaitGroup
+	abandoning.Add(1)
+	late := time.AfterFunc(time.Until(arrived.Add(abandonAfter)), func() {
+		defer abandoning.Done()
+		_ = http.NewResponseController(callOf(req.Context()).response.w).SetReadDeadline(time.Unix(1, 0)) // the past
+	})
+	var body bytes.Buffer
+	body.Grow(int(min(max(req.ContentLength, 0), limit, maxBodyBuffer)) + bytes.MinRead)
+	_, err := body.ReadFrom(io.LimitReader(req.Body, limit+1))
+	if !late.Stop() {
+		abandoning.Wait() // the response writer must not be used after its request
 	}
-	if int64(len(body)) > limit {
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(body.Len()) > limit:
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
 	}
-	return body, nil
-}
-
-// receive returns a request whose body has been read.
-func receive(req *http.Request, limit int64) (*http.Request, error) {
-	if body, ok := req.Body.(*receivedBody); ok && int64(len(body.all)) <= limit {
-		return req, nil // on the fast path, or another replica has read it
-	}
-	begun := time.Now()
-	body, err := readBody(req, limit)
-	if err != nil {
-		return nil, err
-	}
-	return withBody(req, body, time.Since(begun)), nil
+	return body.Bytes(), nil
 }
 
 // withBody returns a request whose body is read from memory.

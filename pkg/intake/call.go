@@ -5,17 +5,14 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-
 	"github.com/eventd/eventd/internal/shares"
 )
 
 // call is the state of one request between the filters and handlers of this package.
 // It is in the context of the request, because filters and handlers of k8s.io/apiserver
-// are called in between. unreadResponses.buffered makes it; on the fast path, it is a part of usual.
+// are called in between. unreadResponses.buffered makes it.
 //
-// The handlers of k8s.io/apiserver run the storage on a goroutine of its own, and their
-// timeout filter runs the handlers on another one. Both may return before it ends. So
+// The handlers of k8s.io/apiserver run the storage on a goroutine of its own, and may return before it ends. So
 // a field is either set before the goroutine that reads it starts, or it is atomic.
 type call struct {
 	// response buffers the response. Set by unreadResponses.serve; metrics.observe
@@ -46,8 +43,6 @@ type call struct {
 	// authnErr is the error of the authenticator. Set by keepError; read by the handler
 	// of requests that are not authenticated.
 	authnErr error
-	// attributes are those that were authorized, nil if nothing was. Set by withAuthorization; read by createOnly.
-	attributes authorizer.Attributes
 	// decoding is the cost of decoding the body. Set by decodeBudget.withBodyCheck and
 	// Intake.withBatchCheck; read by flowControl.withSeat, Received, withReservation and the storage.
 	decoding decoding
@@ -70,12 +65,6 @@ type call struct {
 	granted bool
 	// accepted makes a success 202 Accepted. Set by the storage; read by handlerResponse.
 	accepted atomic.Bool
-	// usual is what is known of a request on the fast path, nil on the generic one. Set by usualRequest; read by
-	// the filters and handlers of the fast path.
-	usual *usual
-	// early is that the context ends early already. Set by usualRequest, and taken back by usualOr for the generic
-	// handler; read by early.
-	early bool
 	// session runs in place of a response. Set by sessions.begin and queries.serve;
 	// read by unreadResponses.serve.
 	session atomic.Pointer[func(http.ResponseWriter, *http.Request)]
@@ -100,6 +89,9 @@ func callOf(ctx context.Context) *call {
 	}
 	return new(call)
 }
+
+// unanswered reports whether the handler that has returned has neither responded nor begun a session.
+func (c *call) unanswered() bool { return c.response.code == 0 && c.session.Load() == nil }
 
 // flow returns the flow of the response to a request: that of the caller in all its
 // namespaces or, if it is not authenticated, of its address.

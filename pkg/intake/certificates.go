@@ -20,6 +20,22 @@ type verification struct {
 	until int64          // Unix time in ns
 }
 
+// directHeaders are the headers that clients send. Any other one may be that of a front proxy: its names are configured.
+var directHeaders = map[string]bool{
+	"Accept": true, "Accept-Encoding": true, "Audit-Id": true, "Authorization": true,
+	"Content-Length": true, "Content-Type": true, "User-Agent": true,
+}
+
+// hasNoProxyHeader reports whether a request certainly has no header of a front proxy.
+func hasNoProxyHeader(req *http.Request) bool {
+	for name := range req.Header {
+		if !directHeaders[name] {
+			return false
+		}
+	}
+	return true
+}
+
 // certificates verifies certificates. Requests with intermediate certificates are verified each time.
 type certificates struct {
 	// options returns the CAs, and false if there are none. It is nil if they are not known: then the

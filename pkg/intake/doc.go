@@ -1,9 +1,9 @@
 // Package intake serves the Kubernetes Events API: create, update and patch of events in
 // core/v1 and events.k8s.io/v1, and discovery. An unmodified client, such as client-go's
 // recorder, needs only another server address. Decoding, negotiation, patches and the
-// rules of metadata are the apiserver's own code (k8s.io/apiserver). A report exactly as
-// client-go sends it takes a fast path with a decoder and an encoder of this package, and is
-// answered alike (docs/architecture.md). A POST of an EventList is a batch (docs/batch.md).
+// rules of metadata are the apiserver's own code (k8s.io/apiserver). A plain
+// report, as client-go sends it, has a shorter handler, and is answered alike
+// (docs/architecture.md). A POST of an EventList is a batch (docs/batch.md).
 //
 // The contract:
 //

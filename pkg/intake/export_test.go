@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -48,31 +48,21 @@ const (
 	MaxDepth  = maxDepth
 )
 
-// GenericPath returns the handler without the fast path.
-func GenericPath(h http.Handler) http.Handler { return h.(*fastPath).generic }
-
-// UsualInfo is the RequestInfo of a request on the fast path, nil on the generic one.
-func UsualInfo(req *http.Request) *request.RequestInfo {
-	if u := usualRequest(req, maxUsualBody, usualHeaders); u != nil {
-		return &u.info
+// IsPlain reports whether plain handles the body of a POST or PATCH.
+func (i *Intake) IsPlain(api occurrence.API, mediaType string, body []byte) bool {
+	scope, err := newScope(i, api)
+	if err != nil {
+		panic(err)
 	}
-	return nil
+	if mediaType == string(types.StrategicMergePatchType) {
+		return new(raise).decode(body, api)
+	}
+	req := withBody(&http.Request{Header: http.Header{"Content-Type": {mediaType}}}, body, 0)
+	return newPlain(newStorage(i, api, nil), scope).decode(req) != nil
 }
 
-// GenericInfo is the RequestInfo of a request on the generic path.
-func GenericInfo(req *http.Request) (*request.RequestInfo, error) {
-	return newResolver().NewRequestInfo(req)
-}
-
-// UsualEvent decodes a body on the fast path. It returns nil if the body is not usual.
-func UsualEvent(api occurrence.API, mediaType string, body []byte) *corev1.Event {
-	u := &usual{api: api, protobuf: mediaType == runtime.ContentTypeProtobuf}
-	u.info.Namespace = "ns"
-	return u.decode(body)
-}
-
-// GenericEvent decodes a body as the handlers of the apiserver do. The error may be a warning.
-func GenericEvent(api occurrence.API, mediaType string, body []byte) (*corev1.Event, error) {
+// DecodeEvent decodes a body as the handlers of the apiserver do. The error may be a warning.
+func DecodeEvent(api occurrence.API, mediaType string, body []byte) (*corev1.Event, error) {
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
 	serializer := info.StrictSerializer
 	kind := api.GroupVersion().WithKind("Event")
@@ -83,14 +73,7 @@ func GenericEvent(api occurrence.API, mediaType string, body []byte) (*corev1.Ev
 	return obj.(*corev1.Event), nil
 }
 
-// UsualAnswer encodes an Event on the fast path, and GenericAnswer as the handlers of the apiserver do.
-func UsualAnswer(event *corev1.Event, api occurrence.API, mediaType string) []byte {
-	if !isUsualAnswer(event) {
-		return nil
-	}
-	return (&usual{api: api, answer: mediaType}).encode(event.DeepCopy())
-}
-
+// GenericAnswer encodes an Event as the handlers of the apiserver do.
 func GenericAnswer(event *corev1.Event, api occurrence.API, mediaType string) ([]byte, error) {
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
 	var out bytes.Buffer

@@ -54,7 +54,7 @@ func bytesOf(values []string) (n int) {
 // closes its connection. It does not close the connection of another replica, which is
 // shared by all its clients. unreadResponses counts the headers of that request until
 // its response is written.
-func withHeaderLimit(next http.Handler, m *metrics) http.Handler {
+func (m *metrics) withHeaderLimit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		own, asserted := headerBytes(req)
 		most := maxHeaderBytes

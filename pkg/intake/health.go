@@ -10,7 +10,7 @@ import (
 )
 
 // withHealth serves probes before any filter that could refuse them.
-func withHealth(next http.Handler, options ServerOptions) http.Handler {
+func withHealth(next http.Handler, options *ServerOptions) http.Handler {
 	probes := mux.NewPathRecorderMux("eventd")
 	healthz.InstallHandler(probes, options.Livez...)
 	healthz.InstallLivezHandler(probes, options.Livez...)

@@ -16,16 +16,13 @@ import (
 
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/test/intaketest"
 )
 
 // TestInputsAreAnsweredAsListed does without a control plane what
-// TestInputsAreAnsweredAsByTheAPIServer does with one, as far as the table goes: with and without the fast path.
+// TestInputsAreAnsweredAsByTheAPIServer does with one, as far as the table goes: with and without plain reports.
 func TestInputsAreAnsweredAsListed(t *testing.T) {
-	t.Run("fast path", func(t *testing.T) { answersInputs(t, func(*server) {}) })
-	t.Run("generic path", func(t *testing.T) {
-		answersInputs(t, func(s *server) { s.Handler = intaketest.Presenting(intake.GenericPath(s.Bare)) })
-	})
+	t.Run("plain", func(t *testing.T) { answersInputs(t, func(*server) {}) })
+	t.Run("not plain", func(t *testing.T) { answersInputs(t, func(s *server) { s.Handler = notPlain(s.Handler) }) })
 }
 
 func answersInputs(t *testing.T, change func(*server)) {

@@ -366,7 +366,7 @@ func TestHeadersAreLimitedToTheByte(t *testing.T) {
 	} {
 		req, w := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
 		req.Header = test.header
-		withHeaderLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), i.metrics).ServeHTTP(w, req)
+		i.metrics.withHeaderLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, req)
 		equal(t, name, w.Code, test.code)
 	}
 }

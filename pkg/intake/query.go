@@ -146,27 +146,12 @@ func (q *queries) covers(req *http.Request) bool {
 	return ok && !info.IsResourceRequest || q.resource(req) != ""
 }
 
-// or returns a handler that serves queries, and has another one serve the rest, which it authorizes. q may be nil.
-func (q *queries) or(next http.Handler, authz authorizer.Authorizer, control *flowControl) http.Handler {
-	reports := withAuthorization(next, authz, control)
-	if q == nil {
-		return reports
+// ServeHTTP answers a query.
+func (q *queries) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	resource := q.resource(req)
+	if code := q.serve(w, req, resource); code != 0 {
+		q.count(resource, code)
 	}
-	paths := withAuthorization(next, q.authz, control)
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		resource := q.resource(req)
-		switch {
-		case resource != "":
-			if code := q.serve(w, req, resource); code != 0 {
-				q.count(resource, code)
-			}
-		case q.covers(req):
-			callOf(req.Context()).query.Store(true)
-			paths.ServeHTTP(w, req)
-		default:
-			reports.ServeHTTP(w, req)
-		}
-	})
 }
 
 func (q *queries) count(resource string, code int) {

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -73,17 +72,16 @@ func newUnreadResponses(i *Intake) *unreadResponses {
 // runs the session that next has begun instead.
 func (u *unreadResponses) buffered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		call := new(call)
-		u.serve(w, req, withCall(req.Context(), call), call, next)
+		u.serve(w, req, next)
 	})
 }
 
-// serve is buffered for one request. ctx has its call.
-func (u *unreadResponses) serve(w http.ResponseWriter, req *http.Request, ctx context.Context, call *call, next http.Handler) {
+func (u *unreadResponses) serve(w http.ResponseWriter, req *http.Request, next http.Handler) {
+	call := new(call)
 	response, body := &call.response, &call.body
 	response.w, response.limit = w, u.limit
-	inner := req.WithContext(ctx)
-	if req.Body != nil && req.ContentLength != 0 && bodyOf(req) == &noBody { // else another replica has read it
+	inner := req.WithContext(withCall(req.Context(), call))
+	if req.Body != nil && req.ContentLength != 0 {
 		body.ReadCloser = req.Body
 		inner.Body = body
 		if req.ProtoMajor == 2 {

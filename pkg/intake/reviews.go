@@ -129,19 +129,19 @@ func (c *callers) limit(authn authenticator.Request) authenticator.Request {
 	})
 }
 
-// verify authenticates a certificate. On the fast path a request has no header of a front proxy, so it is the subject
-// of the certificate who sends it.
+// verify authenticates a certificate. Without a header of a front proxy, it is the subject of the certificate who
+// sends a request.
 func (c *callers) verify(req *http.Request, presented credential, authn authenticator.Request) (*authenticator.Response, bool, error) {
-	usual := callOf(req.Context()).usual != nil
+	direct := hasNoProxyHeader(req)
 	known, _ := c.known.get(presented)
-	if usual && c.certificates.holds(known.verification, req) {
+	if direct && c.certificates.holds(known.verification, req) {
 		return subject.AuthenticateRequest(req)
 	}
 	begun := time.Now()
 	response, ok, err := authn.AuthenticateRequest(req)
 	if ok && err == nil {
 		known.user, known.accepted = holderOf(req, response.User), begun
-		if usual {
+		if direct {
 			known.verification = c.certificates.verify(req, response.User)
 		}
 		c.known.add(presented, known)

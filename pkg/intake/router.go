@@ -19,8 +19,9 @@ import (
 // router finds the handler of a request by its RequestInfo, which was authorized, and
 // not by its URL.
 type router struct {
-	apis  map[occurrence.API]api
-	paths map[string]http.Handler // read only
+	apis    map[occurrence.API]api
+	paths   map[string]http.Handler // read only
+	queries *queries                // nil without them
 }
 
 func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -28,6 +29,8 @@ func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case !ok:
 		refuse(w, req, apierrors.NewInternalError(fmt.Errorf("no RequestInfo in the context")))
+	case r.queries.resource(req) != "":
+		r.queries.ServeHTTP(w, req)
 	case info.IsResourceRequest:
 		r.serveResource(w, req, info)
 	default:

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,8 +29,7 @@ var patchTypes = []string{
 // api has the handlers of one API by the authorized verb.
 type api map[string]http.HandlerFunc
 
-// newAPI returns the apiserver's handlers with an intake's storage.
-func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, error) {
+func newScope(i *Intake, a occurrence.API) (*handlers.RequestScope, error) {
 	gv := a.GroupVersion()
 	kind := gv.WithKind("Event")
 	resource := gv.WithResource(resourceName)
@@ -37,7 +37,7 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 	if err != nil {
 		return nil, err
 	}
-	scope := &handlers.RequestScope{
+	return &handlers.RequestScope{
 		Namer:                    handlers.ContextBasedNaming{Namer: meta.NewAccessor()},
 		Serializer:               checkedSerializer{codecs},
 		ParameterCodec:           runtime.NewParameterCodec(scheme),
@@ -54,6 +54,14 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 		HubGroupVersion:          hub(a),
 		MetaGroupVersion:         metav1.SchemeGroupVersion,
 		MaxRequestBodyBytes:      i.options.MaxBodyBytes,
+	}, nil
+}
+
+// newAPI returns the handlers with an intake's storage.
+func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, error) {
+	scope, err := newScope(i, a)
+	if err != nil {
+		return nil, err
 	}
 	s := newStorage(i, a, authz)
 	// Each request has its own handler, as in the apiserver, because a handler changes
@@ -69,8 +77,9 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 			handlers.PatchResource(s, scope, nil, patchTypes)(w, req)
 		},
 	}
-	local["create"] = s.usualOr(local["create"], s.createUsual)
-	local["patch"] = s.usualOr(local["patch"], s.patchUsual)
+	plain := newPlain(s, scope)
+	local["create"] = plain.or(plain.create, local["create"])
+	local["patch"] = plain.or(plain.patch, local["patch"])
 	for verb, handler := range local {
 		local[verb] = withReservation(handler)
 	}
@@ -101,13 +110,17 @@ func (a api) each(wrap func(http.HandlerFunc) http.HandlerFunc) api {
 // no seat, and a leader does not record it after its term.
 func (i *Intake) withBody(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		whole, err := receive(req, i.options.MaxBodyBytes)
-		if err != nil {
+		begun := time.Now()
+		body, err := readBody(req, i.options.MaxBodyBytes)
+		switch {
+		case err != nil && req.Context().Err() != nil: // too late for another answer than that of withTimeoutAnswer
+			return
+		case err != nil:
 			refuse(w, req, err)
 			return
 		}
 		i.working.Add(1)
 		defer i.working.Add(-1)
-		next(w, whole)
+		next(w, withBody(req, body, time.Since(begun)))
 	}
 }

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	endpointfilters "k8s.io/apiserver/pkg/endpoints/filters"
@@ -29,9 +32,8 @@ const (
 	requestTimeout = 60 * time.Second
 	// reviewTTL is for how long kube components cache a review by default.
 	reviewTTL = 10 * time.Second
-	// abandonAfter is the timeout of a handler that ignores its deadline, because it
-	// reads a body that does not arrive. It is later than that deadline, or both would
-	// respond at once.
+	// abandonAfter is until when a body may arrive. It is later than the deadline of its
+	// request, or both would respond at once.
 	abandonAfter = requestTimeout + 5*time.Second
 )
 
@@ -119,8 +121,17 @@ func (o *ServerOptions) validate() error {
 // MiB, unless a lower limit is set. The response writers must support SetReadDeadline, as
 // those of net/http do, or reports of client-go whose bodies do not arrive never end.
 func NewHandler(options ServerOptions) (http.Handler, error) {
-	if err := options.validate(); err != nil {
+	filters, routes, err := newServer(options)
+	if err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
+	}
+	return chain(filters, routes), nil
+}
+
+// newServer returns the filters of a server, and the handler behind them.
+func newServer(options ServerOptions) ([]filter, http.Handler, error) {
+	if err := options.validate(); err != nil {
+		return nil, nil, err
 	}
 	limitCopies(options.Intake.options.MaxBodyBytes)
 	if options.MaxInFlight == 0 {
@@ -130,24 +141,24 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 	options.AccessReviewTTL = cmp.Or(options.AccessReviewTTL, reviewTTL)
 	control, err := newFlowControl(&options)
 	if err != nil {
-		return nil, fmt.Errorf("intake: %w", err)
+		return nil, nil, err
 	}
 	if options.Queries != nil {
 		if control.queries, err = newQueries(&options, control); err != nil {
-			return nil, fmt.Errorf("intake: %w", err)
+			return nil, nil, err
 		}
 	}
 	refused := options.Intake.metrics.refused.WithLabelValues(refusedReviews)
 	limit := accessReviews(cmp.Or(options.AccessReviewQPS, DefaultAccessReviewQPS))
 	if options.Authorizer, err = newSharedAuthorizer(options.Authorizer, limit, options.MaxInFlight, options.AccessReviewTTL, refused); err != nil {
-		return nil, fmt.Errorf("intake: %w", err)
+		return nil, nil, err
 	}
 	options.Intake.metrics.inFlightCapacity.Set(float64(options.MaxInFlight))
-	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery(options.Queries)}
+	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery(options.Queries), queries: control.queries}
 	for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 		handlers, err := newAPI(options.Intake, a, options.Authorizer)
 		if err != nil {
-			return nil, fmt.Errorf("intake: %w", err)
+			return nil, nil, err
 		}
 		handlers = handlers.each(control.withSeat)
 		if options.Forwarder != nil {
@@ -166,69 +177,113 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		control.paths[path] = true
 		routes.paths[path] = control.withSeat(handler.ServeHTTP)
 	}
-	return chain(routes, options, control), nil
+	return newFilters(&options, control), routes, nil
 }
 
-// chain adds the filters to a handler. A request passes the last one first.
-func chain(handler http.Handler, options ServerOptions, control *flowControl) http.Handler {
-	longRunning := func(*http.Request, *request.RequestInfo) bool { return false }
+// filter is one of those that every request passes.
+type filter struct {
+	name string
+	wrap func(http.Handler) http.Handler
+}
 
-	routes := handler
-	handler = control.queries.or(handler, options.Authorizer, control)
-	handler = withoutImpersonation(handler)
-	handler = control.withCallerFlow(handler)
-	if options.Replication != nil {
-		handler = newSessions(&options).begin(handler)
+// chain puts filters around a handler. A request passes the first one first.
+func chain(all []filter, handler http.Handler) http.Handler {
+	for _, f := range slices.Backward(all) {
+		handler = f.wrap(handler)
 	}
-	if options.ReplicaState != nil {
-		handler = withReplicaStates(handler, options.ReplicaState)
-	}
-	authn := notAnonymous(options.Authenticator)
-	if options.Forwarder != nil {
-		authn = orPeer(options.Forwarder, authn)
+	return handler
+}
+
+// newFilters returns all filters of a server, in the order in which a request passes them, whoever sends it and
+// whatever it is. Behind them, a router knows what it asks for.
+func newFilters(o *ServerOptions, control *flowControl) []filter {
+	notLongRunning := func(*http.Request, *request.RequestInfo) bool { return false }
+	authn := notAnonymous(o.Authenticator)
+	if o.Forwarder != nil {
+		authn = orPeer(o.Forwarder, authn)
 	}
 	authn = control.callers.limit(authn)
-	fast := newFastPath(routes, authn, options, control)
+	unread := newUnreadResponses(o.Intake)
 	if control.queries != nil {
 		control.queries.authn = authn
-	}
-	handler = withAuthentication(handler, authn, control)
-	if options.Forwarder != nil {
-		handler = awaitLeader(handler, options.Forwarder)
-	}
-	// Before authentication, so that requests that wait for it count. Inside the timeout
-	// filter, so that handlers that run on after the timeout count.
-	handler = control.withInFlightLimit(handler)
-	handler = endpointfilters.WithRequestDeadline(handler, nil, nil, longRunning, codecs, requestTimeout)
-	handler = withValidTimeout(handler)
-	handler = withWarnings(handler)
-	handler = filters.WithTimeoutForNonLongRunningRequests(handler, longRunning)
-	handler = withDeadline(handler, abandonAfter)
-	handler = control.withCredentials(handler)
-	handler = withHealth(handler, options)
-	handler = endpointfilters.WithCacheControl(handler)
-	handler = filters.WithHTTPLogging(handler)
-	handler = withRecovery(handler)
-	handler = options.Intake.metrics.observe(handler)
-	handler = endpointfilters.WithRequestInfo(handler, newResolver())
-	// Before any filter reads the URL.
-	handler = withHeaderLimit(handler, options.Intake.metrics)
-	// Around all filters that respond, so that a request has released everything before
-	// the server waits for its client to read.
-	unread := newUnreadResponses(options.Intake)
-	if control.queries != nil {
 		unread.queries = control.queries.unread
 	}
-	handler = unread.buffered(handler)
-	handler = endpointfilters.WithRequestReceivedTimestamp(handler)
-	fast.generic = endpointfilters.WithAuditInit(handler)
-	return fast
+	all := []filter{
+		{"stack", withStack},
+		{"audit ID", endpointfilters.WithAuditInit},
+		{"time of arrival", endpointfilters.WithRequestReceivedTimestamp},
+		// Around all filters that respond, so that a request has released everything before the server waits for
+		// its client to read.
+		{"response", unread.buffered},
+		// Before any filter reads the URL.
+		{"header limit", o.Intake.metrics.withHeaderLimit},
+		{"request info", func(next http.Handler) http.Handler { return endpointfilters.WithRequestInfo(next, newResolver()) }},
+		{"metrics", o.Intake.metrics.observe},
+		{"recovery", withRecovery},
+		{"log", filters.WithHTTPLogging},
+		{"cache control", endpointfilters.WithCacheControl},
+		{"health", func(next http.Handler) http.Handler { return withHealth(next, o) }},
+		{"credentials", control.withCredentials},
+		{"warnings", withWarnings},
+		{"timeout", withValidTimeout},
+		{"deadline", func(next http.Handler) http.Handler {
+			return endpointfilters.WithRequestDeadline(withTimeoutAnswer(next), nil, nil, notLongRunning, codecs, requestTimeout)
+		}},
+		// Before authentication, so that requests that wait for it count.
+		{"requests in flight", control.withInFlightLimit},
+	}
+	add := func(name string, wrap func(http.Handler) http.Handler) { all = append(all, filter{name, wrap}) }
+	if o.Forwarder != nil {
+		add("leader", func(next http.Handler) http.Handler { return awaitLeader(next, o.Forwarder) })
+	}
+	add("authentication", func(next http.Handler) http.Handler { return withAuthentication(next, authn, control) })
+	if o.ReplicaState != nil {
+		add("replica state", func(next http.Handler) http.Handler { return withReplicaStates(next, o.ReplicaState) })
+	}
+	if o.Replication != nil {
+		add("replication", newSessions(o).begin)
+	}
+	add("flow of the caller", control.withCallerFlow)
+	add("impersonation", withoutImpersonation)
+	add("authorization", func(next http.Handler) http.Handler { return withAuthorization(next, o.Authorizer, control) })
+	return all
 }
 
-func withDeadline(next http.Handler, timeout time.Duration) http.Handler {
+// stackBytes is about what the stack of a report takes.
+const stackBytes = 16 << 10
+
+// withStack has the stack of a goroutine grow once, while there is little on it. A server handles each request in a
+// new goroutine, whose stack would grow four times, and each time all that is on it would be copied and adjusted:
+// a quarter of the time that a report takes.
+func withStack(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		ctx, cancel := context.WithTimeout(req.Context(), timeout)
-		defer cancel()
-		next.ServeHTTP(w, req.WithContext(ctx))
+		growStack()
+		next.ServeHTTP(w, req)
 	})
+}
+
+//go:noinline
+func growStack() {
+	var frame [stackBytes]byte
+	use(&frame)
+}
+
+//go:noinline
+func use(*[stackBytes]byte) {}
+
+// withTimeoutAnswer answers a request that has no answer at its deadline.
+func withTimeoutAnswer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		next.ServeHTTP(w, req)
+		if callOf(req.Context()).unanswered() && req.Context().Err() != nil {
+			abandon(w)
+		}
+	})
+}
+
+// abandon responds as the apiserver does to a request whose time is over.
+func abandon(w http.ResponseWriter) {
+	w.WriteHeader(http.StatusGatewayTimeout)
+	status := apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
+	_ = json.NewEncoder(w).Encode(&status)
 }

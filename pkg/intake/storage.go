@@ -320,9 +320,6 @@ func unlogged(ctx context.Context, namespace string) context.Context {
 // early ends a context shortly before its deadline. So this package responds to a
 // request that times out; the apiserver's handlers would log an error for each.
 func early(ctx context.Context) (context.Context, context.CancelFunc) {
-	if callOf(ctx).early {
-		return ctx, func() {}
-	}
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)
@@ -330,8 +327,13 @@ func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-earlyBy(time.Until(deadline))))
 }
 
-// soon is when a timeout that begins now ends for this package.
-func soon(timeout time.Duration) time.Time { return time.Now().Add(timeout - earlyBy(timeout)) }
+// earlyWithin is early with a timeout.
+func earlyWithin(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline))
+	}
+	return context.WithTimeout(ctx, timeout-earlyBy(timeout))
+}
 
 // earlyBy is how long before its end a timeout ends for this package.
 func earlyBy(timeout time.Duration) time.Duration { return min(100*time.Millisecond, timeout/10) }

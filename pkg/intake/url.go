@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
@@ -54,7 +55,8 @@ func watches(req *http.Request) bool {
 // but logs the whole URI of each such request.
 func withValidTimeout(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if value := req.URL.Query().Get("timeout"); value != "" {
+		if req.URL.RawQuery != "" {
+			value := cmp.Or(req.URL.Query().Get("timeout"), "0")
 			if _, err := time.ParseDuration(value); err != nil {
 				refuse(w, req, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %s", err)))
 				return

@@ -109,11 +109,16 @@ func immutable[T comparable](errs *field.ErrorList, name string, value, old T) {
 	}
 }
 
+// isBareMeta reports whether metadata has nothing that the apiserver's handlers change, or warn about.
+func isBareMeta(m *metav1.ObjectMeta) bool {
+	return len(m.OwnerReferences)+len(m.Finalizers)+len(m.ManagedFields) == 0 && m.DeletionTimestamp == nil
+}
+
 // isPlainMeta reports whether metadata has only a name and a namespace, which are valid, beside what the system sets.
 func isPlainMeta(m *metav1.ObjectMeta) bool {
-	return isUsualMeta(m) && len(m.Labels)+len(m.Annotations)+len(m.GenerateName) == 0 && m.Generation == 0 &&
-		m.DeletionTimestamp == nil && m.DeletionGracePeriodSeconds == nil && m.UID != "" &&
-		len(m.Name) <= maxDNSSubdomain && isDNSName(m.Name, true) && len(m.Namespace) <= maxDNSLabel && isDNSName(m.Namespace, false)
+	return isBareMeta(m) && len(m.Labels)+len(m.Annotations)+len(m.GenerateName) == 0 && m.Generation == 0 &&
+		m.DeletionGracePeriodSeconds == nil && m.UID != "" &&
+		len(validation.IsDNS1123Subdomain(m.Name)) == 0 && len(validation.IsDNS1123Label(m.Namespace)) == 0
 }
 
 // isSamePlainMeta reports whether an update leaves plain metadata as it was.
@@ -130,10 +135,8 @@ func validateContent(event *corev1.Event, api occurrence.API) field.ErrorList {
 	} else {
 		errs = validateNewStyle(event, api)
 	}
-	if len(event.Namespace) > maxDNSLabel || !isDNSName(event.Namespace, false) {
-		for _, message := range validation.IsDNS1123Subdomain(event.Namespace) {
-			errs = append(errs, field.Invalid(field.NewPath("namespace"), event.Namespace, message))
-		}
+	for _, message := range validation.IsDNS1123Subdomain(event.Namespace) {
+		errs = append(errs, field.Invalid(field.NewPath("namespace"), event.Namespace, message))
 	}
 	return errs
 }

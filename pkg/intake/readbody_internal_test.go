@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,10 +9,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// The server ends the read of a usual body that does not arrive in time.
-func TestServerEndsTheReadOfAUsualBody(t *testing.T) {
+// The server ends the read of a body that does not arrive in time.
+func TestServerEndsTheReadOfABody(t *testing.T) {
 	for name, test := range map[string]struct {
 		http2  bool
 		body   string // of 10 bytes
@@ -25,15 +28,16 @@ func TestServerEndsTheReadOfAUsualBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			unread := newUnreadResponses(newIntake())
-			chain := withUsualBody(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			i := newIntake()
+			handler := newUnreadResponses(i).buffered(withTimeoutAnswer(i.withBody(func(w http.ResponseWriter, req *http.Request) {
 				_, _ = io.Copy(w, req.Body)
-			}))
+			})))
 			ended := make(chan struct{})
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				u := new(usual)
-				u.call.usual, u.abandonAt = u, time.Now().Add(test.within)
-				u.serve(w, req, time.Now().Add(time.Minute), unread, chain)
+				ctx, cancel := context.WithTimeout(req.Context(), test.within/2)
+				defer cancel()
+				ctx = request.WithReceivedTimestamp(ctx, time.Now().Add(test.within-abandonAfter))
+				handler.ServeHTTP(w, req.WithContext(ctx))
 				close(ended)
 			}))
 			server.EnableHTTP2 = test.http2
@@ -78,16 +82,18 @@ func TestReadDeadlineIsSetBeforeARequestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body, _ := io.Pipe()
 		w := &lateWriter{httptest.NewRecorder(), body, make(chan struct{})}
-		u := new(usual)
-		u.call.usual, u.abandonAt = u, time.Now().Add(time.Second)
-		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
+		i := newIntake()
+		handler := newUnreadResponses(i).buffered(withTimeoutAnswer(i.withBody(http.NotFound)))
+		ctx, cancel := context.WithTimeout(request.WithReceivedTimestamp(t.Context(), time.Now()), time.Minute)
+		defer cancel()
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body)
 		req.ContentLength = 10
 		ended := false
 		go func() {
-			u.serve(w, req, time.Now().Add(time.Minute), newUnreadResponses(newIntake()), withUsualBody(http.NotFoundHandler()))
+			handler.ServeHTTP(w, req)
 			ended = true
 		}()
-		time.Sleep(time.Minute)
+		time.Sleep(2 * abandonAfter)
 		synctest.Wait()
 		equal(t, "ended", ended, false)
 		close(w.returns)

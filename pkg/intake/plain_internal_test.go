@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/eventd/eventd/pkg/batch"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -28,9 +29,8 @@ type leaderless struct {
 func (l leaderless) Begin() Forwarding                 { return l }
 func (l leaderless) AwaitLeader(context.Context) error { return l.err }
 
-// A usual request waits for a leader before its caller is authenticated, and is handled in the term of one, as any
-// other request.
-func TestUsualRequestIsHandledInATerm(t *testing.T) {
+// A request waits for a leader before its caller is authenticated, and is handled in the term of one.
+func TestRequestIsHandledInATerm(t *testing.T) {
 	for name, test := range map[string]struct {
 		err     error
 		lasts   int // records of the first term
@@ -42,8 +42,8 @@ func TestUsualRequestIsHandledInATerm(t *testing.T) {
 		"with a leader":              {lasts: 1, code: 201, asked: 1, handled: "[true]"},
 		"with one whose term is out": {code: 201, asked: 1, handled: "[false true]"},
 	} {
-		for path, header := range map[string]string{"usual": "Accept", "generic": "X-Other"} {
-			t.Run(name+", "+path, func(t *testing.T) {
+		for kind, query := range map[string]string{"plain": "", "not plain": "?fieldManager=a"} {
+			t.Run(name+", "+kind, func(t *testing.T) {
 				asked := 0
 				o := DefaultOptions()
 				o.Record = func(o *occurrence.Occurrence) { o.Settled(occurrence.Settlement{Outcome: occurrence.Created}) }
@@ -55,11 +55,10 @@ func TestUsualRequestIsHandledInATerm(t *testing.T) {
 						return accepting("jane").AuthenticateRequest(req)
 					}),
 				}))
-				req := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/ns/events",
+				req := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/ns/events"+query,
 					strings.NewReader(`{"kind":"Event","apiVersion":"v1","metadata":{"name":"a"},"involvedObject":{"namespace":"ns"}}`))
 				req.Header.Set("Content-Type", runtime.ContentTypeJSON)
 				req.Header.Set("Authorization", "Bearer token")
-				req.Header.Set(header, runtime.ContentTypeJSON)
 				w := httptest.NewRecorder()
 				handler.ServeHTTP(w, req)
 				equal(t, "code", w.Code, test.code)
@@ -68,27 +67,6 @@ func TestUsualRequestIsHandledInATerm(t *testing.T) {
 			})
 		}
 	}
-}
-
-// The contexts of a usual report end with what they are for, though its client stays: what is derived from them holds
-// no timer then.
-func TestContextsOfAUsualReportEndWithIt(t *testing.T) {
-	u := new(usual)
-	u.call.usual = u
-	u.deadline.call = &u.call
-	u.deadline.begin(t.Context(), t.Context(), soon(requestTimeout))
-	handler := withUsualDeadline(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-		var handling context.Context
-		_, _, err := u.handle(req, func(ctx context.Context, _ *usual, _ []byte) (*corev1.Event, int, error) {
-			handling = ctx
-			return nil, http.StatusOK, ctx.Err()
-		})
-		equal(t, "error while it is handled", err, nil)
-		equal(t, "error once it is handled", handling.Err(), context.Canceled)
-		equal(t, "error of the request", req.Context().Err(), nil)
-	}))
-	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(&u.deadline, http.MethodPost, "/", nil))
-	equal(t, "error after the request", u.deadline.Err(), context.Canceled)
 }
 
 // allowing allows everything, but not the verbs that it has.
@@ -149,17 +127,22 @@ func TestCallerWhoMayOnlyCreateDoesSoInABatch(t *testing.T) {
 func TestAnswersLeaveTheirEventAsItIs(t *testing.T) {
 	labelled := backOff("b")
 	labelled.Labels = map[string]string{"a": "b"}
+	i := newIntake()
 	for _, event := range []*corev1.Event{backOff("a"), labelled} {
 		before := event.DeepCopy()
 		var all sync.WaitGroup
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
-			for answer := range contentTypes {
+			plain := newPlain(newStorage(i, api, nil), must(newScope(i, api)))
+			answers := plain.or(func(context.Context, *http.Request, *request.RequestInfo) (*corev1.Event, int, error) {
+				return event, http.StatusCreated, nil
+			}, nil)
+			for _, answer := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 				for range 4 {
 					all.Go(func() {
 						req := httptest.NewRequest(http.MethodPost, "/", nil)
 						req.Header.Set("Accept", answer)
 						w := httptest.NewRecorder()
-						(&usual{api: api, answer: answer}).respond(w, req, http.StatusCreated, event)
+						answers(w, req.WithContext(request.WithRequestInfo(req.Context(), &request.RequestInfo{})))
 						if w.Code != http.StatusCreated || w.Header().Get("Content-Type") != answer || w.Body.Len() == 0 {
 							t.Errorf("%d %v: %s", w.Code, w.Header(), w.Body)
 						}
