@@ -49,7 +49,7 @@ CHECKATONCE ?= 4
 # A process ends at once, not after a second in which goroutines that are left may race. make test
 # has that second.
 CHECKRACE := GORACE=atexit_sleep_ms=0
-TESTTIMEOUT ?= 25m
+TESTTIMEOUT ?= 40m
 TESTFLAGS ?=
 
 # make fuzz: how many executions of each target, or for how long (10m).
