@@ -60,6 +60,11 @@ func (p *plain) or(report func(context.Context, *http.Request, *request.RequestI
 			other(w, req)
 			return
 		}
+		// What cannot be answered is not recorded.
+		if _, _, err := negotiation.NegotiateOutputMediaType(req, p.scope.Serializer, negotiation.DefaultEndpointRestrictions); err != nil {
+			other(w, req)
+			return
+		}
 		ctx, cancel := earlyWithin(req.Context(), handlerTimeout)
 		defer cancel()
 		event, code, err := report(ctx, req, info)

@@ -91,6 +91,7 @@ func FuzzPlain(f *testing.F) {
 			f.Add(true, false, coreEvents+"/known-too", jsonType, i, []byte(body))
 		}
 	}
+	f.Add(false, false, coreEvents, "image/png", byte(0), encode(classic("b", 1), occurrence.CoreV1, jsonType))
 	for _, path := range []string{coreEvents + "/", "/" + coreEvents, coreEvents + "/a/b", "/api/v1/namespaces/ns/events/..", "/api/v1/namespaces/other/events", coreEvents + "?timeout=1s"} {
 		f.Add(false, false, path, jsonType, byte(0), encode(classic("b", 1), occurrence.CoreV1, jsonType))
 	}
