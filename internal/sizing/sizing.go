@@ -21,7 +21,7 @@ const (
 	processBytes = 32 * mib
 	// requestBytes is the size of a request with a usual Event, without its body, and stackBytes that of the
 	// stacks of its goroutines (growStack in pkg/intake; the handlers of k8s.io/apiserver use as much).
-	requestBytes, stackBytes = 8 * kib, 32 * kib
+	requestBytes, stackBytes = 12 * kib, 32 * kib
 	// unknownCallerBytes is the size of a request during the review of its caller.
 	unknownCallerBytes = 16 * kib
 	// copiesOfABody are those of the server, of the handler, the decoded one, and the
