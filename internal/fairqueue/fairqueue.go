@@ -47,14 +47,7 @@ type Seats struct {
 	queued  atomic.Int64  // requests in the queues or in front of them, or that have left them without a seat
 	waiting fcmetrics.Gauge
 
-	mu    sync.Mutex
-	users map[shares.Flow]*userPlaces // of those that wait, by tenant and user
-}
-
-// userPlaces are the places of a user in the queues.
-type userPlaces struct {
-	taken chan struct{} // has a value for each place that is taken
-	refs  int           // requests that have a place or wait for one
+	users *places // in the queues
 }
 
 // New returns free seats. A queue holds up to queueLength requests. waiting, if not nil, is how many wait.
@@ -69,8 +62,7 @@ func New(name string, count, queueLength int, waiting fcmetrics.Gauge) (*Seats, 
 	dispatching := fq.DispatchingConfig{ConcurrencyLimit: count, ConcurrencyDenominator: count}
 	s := &Seats{
 		set: completer.Complete(dispatching), seed: maphash.MakeSeed(),
-		taken: make(chan struct{}, count), waiting: ratioed(waiting),
-		users: make(map[shares.Flow]*userPlaces),
+		taken: make(chan struct{}, count), waiting: ratioed(waiting), users: newPlaces(userLength, waiting),
 	}
 	s.release = s.free
 	return s, nil
@@ -80,10 +72,12 @@ func New(name string, count, queueLength int, waiting fcmetrics.Gauge) (*Seats, 
 // execute, if the queues are full or ctx ends while it waits. A seat that is free is taken even if ctx has ended.
 func (s *Seats) Run(ctx context.Context, f shares.Flow, execute func()) bool {
 	s.queued.Add(1)
-	places := s.placesOf(f)
-	entered := places == nil || acquire(ctx, places.taken, s.waiting)
+	leave, entered := func() {}, true
+	if f.User != "" {
+		leave, entered = s.users.enter(ctx, shares.Flow{Tenant: f.Tenant, User: f.User})
+	}
 	left := sync.OnceFunc(func() {
-		s.leave(f, places, entered)
+		leave()
 		s.queued.Add(-1)
 	})
 	defer left()
@@ -131,39 +125,6 @@ func tryAcquire(taken chan<- struct{}) bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// placesOf returns the places of the user of a flow, nil without one. leave must be called once.
-func (s *Seats) placesOf(f shares.Flow) *userPlaces {
-	if f.User == "" {
-		return nil
-	}
-	f.Namespace = ""
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.users[f]
-	if p == nil {
-		p = &userPlaces{taken: make(chan struct{}, userLength)}
-		s.users[f] = p
-	}
-	p.refs++
-	return p
-}
-
-// leave frees the place, if the request has one, in places, if they are not nil.
-func (s *Seats) leave(f shares.Flow, places *userPlaces, entered bool) {
-	if places == nil {
-		return
-	}
-	if entered {
-		<-places.taken
-	}
-	f.Namespace = ""
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if places.refs--; places.refs == 0 {
-		delete(s.users, f)
 	}
 }
 

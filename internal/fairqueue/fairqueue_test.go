@@ -93,8 +93,8 @@ func TestTenantOrUserThatFloodsDelaysAnotherByAFewTurns(t *testing.T) {
 					if len(order) != 201 || at > 2*HandSize {
 						t.Errorf("the other is number %d of %d", at, len(order))
 					}
-					if len(seats.users) != 0 {
-						t.Errorf("%d users are left", len(seats.users))
+					if left := len(seats.users.of); left != 0 {
+						t.Errorf("%d users are left", left)
 					}
 				})
 			})
@@ -138,8 +138,8 @@ func TestWhoLeavesHasNoPlace(t *testing.T) {
 		}
 		release()
 		all.Wait()
-		if ran != userLength || len(s.users) != 0 {
-			t.Errorf("%d have run, and %d users are left", ran, len(s.users))
+		if ran != userLength || len(s.users.of) != 0 {
+			t.Errorf("%d have run, and %d users are left", ran, len(s.users.of))
 		}
 	})
 }

@@ -8,18 +8,21 @@ import (
 )
 
 // Turns limit the processors that work takes, fairly between tenants: a turn is followed by a pause in proportion
-// to what it took, and counts as long as both. Make them with NewTurns. They are safe for use by many goroutines, and
-// need no stop.
+// to what it took, and counts as long as both. A tenant has at most half of them at once, unless there is only one: so
+// another one need not wait for the end of its turns. Make them with NewTurns. They are safe for use by many
+// goroutines, and need no stop.
 type Turns struct {
-	seats *Seats
-	rest  int
+	seats          *Seats
+	tenants, users *places
+	rest           int
 }
 
 // NewTurns returns turns of which count run at once, on 1/(1+rest) of so many processors. A queue holds up to
 // queueLength.
 func NewTurns(name string, count, rest, queueLength int) (*Turns, error) {
 	seats, err := New(name, count, queueLength, nil)
-	return &Turns{seats: seats, rest: rest}, err
+	ofTenant := max(1, count/2)
+	return &Turns{seats: seats, tenants: newPlaces(ofTenant, nil), users: newPlaces(ofTenant, nil), rest: rest}, err
 }
 
 // Run calls work when it is the turn of a flow, and returns after the pause, which does not end with ctx: whoever
@@ -27,6 +30,17 @@ func NewTurns(name string, count, rest, queueLength int) (*Turns, error) {
 func (t *Turns) Run(ctx context.Context, f shares.Flow, work func()) bool {
 	if ctx.Err() != nil {
 		return false
+	}
+	// A user waits for itself first, so that the others of its tenant wait for a turn of it, and not for all.
+	for _, of := range []struct {
+		*places
+		flow shares.Flow
+	}{{t.users, shares.Flow{Tenant: f.Tenant, User: f.User}}, {t.tenants, shares.Flow{Tenant: f.Tenant}}} {
+		leave, entered := of.enter(ctx, of.flow)
+		defer leave()
+		if !entered {
+			return false
+		}
 	}
 	return t.seats.Run(ctx, f, func() {
 		began := time.Now()

@@ -15,14 +15,18 @@ func TestTurnsTakeTheirPartOfTheTime(t *testing.T) {
 	const took = 10 * time.Millisecond
 	for _, test := range []struct {
 		count, rest, turns int
+		tenants            int
 		want               time.Duration
 	}{
-		{count: 1, rest: 0, turns: 1, want: took},
-		{count: 1, rest: 1, turns: 1, want: 2 * took},
-		{count: 1, rest: 3, turns: 1, want: 4 * took},
-		{count: 1, rest: 3, turns: 2, want: 8 * took},
-		{count: 2, rest: 3, turns: 2, want: 4 * took},
-		{count: 2, rest: 3, turns: 4, want: 8 * took},
+		{count: 1, rest: 0, turns: 1, tenants: 1, want: took},
+		{count: 1, rest: 1, turns: 1, tenants: 1, want: 2 * took},
+		{count: 1, rest: 3, turns: 1, tenants: 1, want: 4 * took},
+		{count: 1, rest: 3, turns: 2, tenants: 1, want: 8 * took},
+		{count: 1, rest: 3, turns: 2, tenants: 2, want: 8 * took},
+		{count: 2, rest: 3, turns: 2, tenants: 2, want: 4 * took},
+		{count: 2, rest: 3, turns: 4, tenants: 2, want: 8 * took},
+		{count: 2, rest: 3, turns: 4, tenants: 1, want: 16 * took}, // half of them at most
+		{count: 4, rest: 3, turns: 4, tenants: 1, want: 8 * took},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			turns, err := NewTurns("test", test.count, test.rest, 1000)
@@ -31,10 +35,10 @@ func TestTurnsTakeTheirPartOfTheTime(t *testing.T) {
 			}
 			began := time.Now()
 			var all sync.WaitGroup
-			for range test.turns {
+			for i := range test.turns {
 				all.Go(func() {
 					ctx, leave := context.WithCancel(t.Context())
-					if !turns.Run(ctx, shares.Flow{Tenant: "a"}, func() { time.Sleep(took); leave() }) {
+					if !turns.Run(ctx, shares.Flow{Tenant: string(rune('a' + i%test.tenants))}, func() { time.Sleep(took); leave() }) {
 						t.Error("refused")
 					}
 				})
@@ -57,5 +61,37 @@ func TestTurnOfWhoHasLeftIsNotTaken(t *testing.T) {
 	leave()
 	if turns.Run(ctx, shares.Flow{Tenant: "a"}, func() { t.Error("the work is done") }) {
 		t.Error("it is said to be done")
+	}
+}
+
+// Neither another tenant nor another user waits for all turns of one user.
+func TestManyTurnsOfAUserDelayOthersByOne(t *testing.T) {
+	const took = 10 * time.Millisecond
+	for _, test := range []struct {
+		flow shares.Flow
+		most time.Duration
+	}{{shares.Flow{Tenant: "b"}, 0}, {shares.Flow{Tenant: "a", User: "other"}, 4 * took}} {
+		synctest.Test(t, func(t *testing.T) {
+			turns, err := NewTurns("test", 2, 3, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var many sync.WaitGroup
+			for range 50 {
+				many.Go(func() {
+					turns.Run(t.Context(), shares.Flow{Tenant: "a", User: "many"}, func() { time.Sleep(took) })
+				})
+			}
+			time.Sleep(took / 2)
+			began := time.Now()
+			if !turns.Run(t.Context(), test.flow, func() {
+				if waited := time.Since(began); waited > test.most {
+					t.Errorf("%+v: waited %v", test.flow, waited)
+				}
+			}) {
+				t.Errorf("%+v: refused", test.flow)
+			}
+			many.Wait()
+		})
 	}
 }

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// matchRest is for how long expressions rest after each turn, in times of what it took. So to evaluate those of all
-	// tails takes a quarter of one processor, and to compile them another.
-	matchRest = 3
+	// matchTurns are the turns at once, and matchRest for how long each rests, in times of what it took. So to evaluate
+	// the expressions of a tenant takes a quarter of one processor, and those of all half of one; to compile them as much.
+	matchTurns, matchRest = 2, 3
 	// matchTurn is how long a turn evaluates.
 	matchTurn = 5 * time.Millisecond
 	// maxCompileError limits what a client is told of a wrong expression, which may be wrong at each place.
@@ -28,16 +28,16 @@ const (
 	maxTails = 1024
 )
 
-// matches compiles and evaluates the expressions of all tails, one at a time each, fairly between tenants. A client that
+// matches compiles and evaluates the expressions of all tails, one of a tenant at a time each, fairly between tenants. A client that
 // goes away and begins anew does not get its turn sooner. To compile takes up to 30 ms, for which no evaluation waits.
 type matches struct{ compilations, evaluations *fairqueue.Turns }
 
 func newMatches() (*matches, error) {
-	compilations, err := fairqueue.NewTurns("compilations", 1, matchRest, maxTails)
+	compilations, err := fairqueue.NewTurns("compilations", matchTurns, matchRest, maxTails)
 	if err != nil {
 		return nil, err
 	}
-	evaluations, err := fairqueue.NewTurns("evaluations", 1, matchRest, maxTails)
+	evaluations, err := fairqueue.NewTurns("evaluations", matchTurns, matchRest, maxTails)
 	return &matches{compilations, evaluations}, err
 }
 

@@ -34,11 +34,11 @@ func TestExpressionsOfAllTailsHaveAShareOfOneProcessor(t *testing.T) {
 	if _, _, err := m.evaluate(ctx, "a", costly, events); err == nil {
 		t.Error("evaluated after the end of the context")
 	}
-	cheap, err := m.compile(t.Context(), "b", `event.reason == "a"`)
+	cheap, err := m.compile(t.Context(), "a", `event.reason == "a"`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if matched, _, err := m.evaluate(t.Context(), "b", cheap, []*corev1.Event{{Reason: "a"}, {Reason: "b"}}); err != nil || !matched[0] || matched[1] {
+	if matched, _, err := m.evaluate(t.Context(), "a", cheap, []*corev1.Event{{Reason: "a"}, {Reason: "b"}}); err != nil || !matched[0] || matched[1] {
 		t.Errorf("%v, %v", matched, err)
 	}
 	if rest := time.Since(began) - took; rest < matchRest*took {
@@ -71,14 +71,14 @@ func TestExpressionsAreCompiledInTurnsOfTheirOwn(t *testing.T) {
 			waits, passes func(context.Context) error
 		}{{m.compilations, compile, evaluate}, {m.evaluations, evaluate, compile}} {
 			over := make(chan struct{})
-			go func() { _ = inTurn(t.Context(), test.taken, "a", func() { <-over }) }()
+			go func() { _ = inTurn(t.Context(), test.taken, "b", func() { <-over }) }()
 			synctest.Wait()
 			if err := test.passes(t.Context()); err != nil {
 				t.Error(err)
 			}
 			gone, leave := context.WithTimeout(t.Context(), time.Second)
 			if err := test.waits(gone); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%v during the turn of another", err)
+				t.Errorf("%v during another turn of the tenant", err)
 			}
 			leave()
 			close(over)
