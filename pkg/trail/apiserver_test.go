@@ -76,7 +76,7 @@ func deliver(t *testing.T, to *Trail, view allOf) {
 		return delivery.NewSource(of), err
 	}
 	o.NewReceiver = func(v1alpha1.Receiver) (receiver.Receiver, error) {
-		return jsonlines.New(v1alpha1.JSONLines{Path: file, MaxBytes: new(int64(1 << 20)), MaxFiles: new(int32(1))})
+		return jsonlines.New(v1alpha1.JSONLines{Path: file})
 	}
 	d, err := delivery.New(o)
 	if err != nil {

@@ -187,14 +187,12 @@ delivery:
         subject: kubernetes.events
         credentialsFile: /etc/eventd/nats/eventd.creds
         tls: {caFile: /etc/eventd/nats/ca.crt}
-    - name: archive
-      jsonLines: {path: /var/log/eventd/events.jsonl, maxBytes: 104857600, maxFiles: 3}
+    - name: log
+      jsonLines: {}
 extraVolumes:
 - {name: nats, secret: {secretName: eventd-nats, defaultMode: 0440}}
-- {name: log, emptyDir: {sizeLimit: 448Mi}}
 extraVolumeMounts:
 - {name: nats, mountPath: /etc/eventd/nats, readOnly: true}
-- {name: log, mountPath: /var/log/eventd}
 networkPolicy:
   extraEgress:
   - ports: [{port: 4222, protocol: TCP}]`

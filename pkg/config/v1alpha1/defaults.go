@@ -10,8 +10,6 @@ import (
 const (
 	defaultBatchSize int32 = 512
 	defaultTimeout         = 10 * time.Second
-	defaultMaxBytes  int64 = 100 << 20
-	defaultMaxFiles  int32 = 3
 	defaultMaxSeries int32 = 1000
 )
 
@@ -40,10 +38,6 @@ func (r *Receiver) setDefaults() {
 	if r.OTLP != nil {
 		setDefault(&r.OTLP.Protocol, OTLPGRPC)
 		setDefault(&r.OTLP.Compression, "gzip")
-	}
-	if r.JSONLines != nil && r.JSONLines.Path != "" {
-		setDefault(&r.JSONLines.MaxBytes, new(defaultMaxBytes))
-		setDefault(&r.JSONLines.MaxFiles, new(defaultMaxFiles))
 	}
 }
 

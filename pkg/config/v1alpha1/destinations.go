@@ -1,7 +1,6 @@
 package v1alpha1
 
 import (
-	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -94,16 +93,6 @@ func (j *JSONLines) validate(path *field.Path) (errs field.ErrorList) {
 			[]string{"/dev/", "/proc/", "/sys/"}, func(of string) bool { return strings.HasPrefix(file, of) }) {
 			errs = append(errs, field.Invalid(path.Child("path"), j.Path, "must be a regular file; without a path, lines go to stdout"))
 		}
-		if *j.MaxBytes < minFileBytes {
-			errs = append(errs, field.Invalid(path.Child("maxBytes"), *j.MaxBytes, fmt.Sprintf("must be at least %d", minFileBytes)))
-		}
-		return append(errs, validateRange(int64(*j.MaxFiles), 1, maxFiles, path.Child("maxFiles"))...)
-	}
-	if j.MaxBytes != nil {
-		errs = append(errs, field.Forbidden(path.Child("maxBytes"), "stdout is not rotated"))
-	}
-	if j.MaxFiles != nil {
-		errs = append(errs, field.Forbidden(path.Child("maxFiles"), "stdout is not rotated"))
 	}
 	return errs
 }

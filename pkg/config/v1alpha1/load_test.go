@@ -58,7 +58,7 @@ metrics:
 	}
 	want := []Receiver{
 		receiver(Receiver{Name: "otlp", OTLP: &OTLP{Protocol: "grpc", Endpoint: "collector:4317", Compression: "gzip"}}),
-		receiver(Receiver{Name: "file", JSONLines: &JSONLines{Path: "/var/log/events", MaxBytes: new(int64(100 << 20)), MaxFiles: new(int32(3))}}),
+		receiver(Receiver{Name: "file", JSONLines: &JSONLines{Path: "/var/log/events"}}),
 		receiver(Receiver{Name: "stdout", JSONLines: &JSONLines{}}),
 	}
 	if diff := cmp.Diff(want, got.Receivers); diff != "" {
@@ -92,7 +92,7 @@ func TestYAMLAndJSONAreTheSame(t *testing.T) {
 	}
 }
 
-func TestFilesThatRotationKeepsApartAreAccepted(t *testing.T) {
+func TestFilesThatAreAcceptedAsDestinations(t *testing.T) {
 	if _, err := Load([]byte(head + `
 receivers:
 - {name: a, jsonLines: {path: /var/log/events.1}}
@@ -194,21 +194,12 @@ func TestWrongFieldIsNamed(t *testing.T) {
 		{"subject: events.cluster", "subject: $JS.API.INFO", "receivers[2].jetStream.subject: Invalid"},
 		{"subject: events.cluster", "subject: events..cluster", "receivers[2].jetStream.subject: Invalid"},
 		{"subject: events.cluster", "subject: " + strings.Repeat("a", 256), "receivers[2].jetStream.subject: Too long"},
-		{"maxBytes: 2097152", "maxBytes: 1000", "receivers[3].jsonLines.maxBytes: Invalid"},
-		{"maxFiles: 5", "maxFiles: 1001", "receivers[3].jsonLines.maxFiles: Invalid"},
-		{"path: /var/log/events.jsonl", `path: ""`, "receivers[3].jsonLines.maxBytes: Forbidden"},
 		{"jsonLines: {}", "jsonLines: {path: /var/./log//events.jsonl}", "receivers[4].jsonLines.path: Duplicate"},
 		{"jsonLines: {}", "jsonLines: {path: /var/log/events.jsonl}", "receivers[4].jsonLines.path: Duplicate"},
-		{"jsonLines: {}", "jsonLines: {path: /var/log/x/../events.jsonl.1}", "receivers[4].jsonLines.path: Invalid"},
-		{"jsonLines: {}", "jsonLines: {path: /var/log/events.jsonl.1000}", "receivers[4].jsonLines.path: Invalid"},
-		{"path: /var/log/events.jsonl", "path: a.jsonl.2\n- name: other\n  jsonLines: {path: ./a.jsonl}\n- name: third\n  jsonLines:\n    path: /other", "receivers[4].jsonLines.path: Invalid"},
-		{"path: /var/log/events.jsonl\n    maxBytes: 2097152\n    maxFiles: 5", `path: ""` + "\n- name: other\n  jsonLines: {}", "receivers[4].jsonLines.path: Duplicate"},
+		{"path: /var/log/events.jsonl", `path: ""` + "\n- name: other\n  jsonLines: {}", "receivers[4].jsonLines.path: Duplicate"},
 		{"path: /var/log/events.jsonl", "path: /dev/stdout", "receivers[3].jsonLines.path: Invalid"},
 		{"path: /var/log/events.jsonl", "path: /var/../proc/self/fd/1", "receivers[3].jsonLines.path: Invalid"},
 		{"path: /var/log/events.jsonl", "path: /var/log/", "receivers[3].jsonLines.path: Invalid"},
-		{"maxBytes: 2097152", "maxBytes: 0", "receivers[3].jsonLines.maxBytes: Invalid value: 0"},
-		{"maxFiles: 5", "maxFiles: 0", "receivers[3].jsonLines.maxFiles: Invalid value: 0"},
-		{"jsonLines: {}", "jsonLines: {maxFiles: 0}", "receivers[4].jsonLines.maxFiles: Forbidden"},
 		{"protocol: grpc\n    endpoint: collector:4317", "protocol: http\n    endpoint: https://collector:4318", "receivers[0].otlp.endpoint: Invalid value: must have a path"},
 		{"protocol: grpc\n    endpoint: collector:4317", "protocol: http\n    endpoint: https://collector:4318/?a", "receivers[0].otlp.endpoint: Invalid value: must have a path"},
 		{"node: involvedObject.name", "job: involvedObject.name", "metrics[0].labels[job]: Invalid"},

@@ -145,14 +145,8 @@ type JetStream struct {
 
 // JSONLines writes one JSON object per line.
 type JSONLines struct {
-	// Path is the file. If it is empty, lines go to stdout.
+	// Path is the file, which others rotate. If it is empty, lines go to stdout.
 	Path string `json:"path,omitempty"`
-	// MaxBytes is the size at which the file is rotated, at least 1 MiB. 104857600 (100 MiB) is
-	// the default. It is set only with a path.
-	MaxBytes *int64 `json:"maxBytes,omitempty"`
-	// MaxFiles is the number of rotated files that are kept, from 1 to 1000. 3 is the default. It
-	// is set only with a path.
-	MaxFiles *int32 `json:"maxFiles,omitempty"`
 }
 
 // Connection is what connections by HTTP and gRPC have in common.

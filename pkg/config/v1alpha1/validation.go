@@ -3,8 +3,6 @@ package v1alpha1
 import (
 	"fmt"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -25,8 +23,6 @@ const (
 	maxBatchSize = 10_000
 	minTimeout   = 100 * time.Millisecond
 	maxTimeout   = 5 * time.Minute
-	minFileBytes = 1 << 20
-	maxFiles     = 1000
 )
 
 func (c *EventdConfiguration) validate() field.ErrorList {
@@ -46,12 +42,6 @@ func (c *EventdConfiguration) validate() field.ErrorList {
 				file = absolute
 			}
 			errs = append(errs, addUnique(file, files, path.Child("jsonLines", "path"))...)
-			for other := range files {
-				if rotatesTo(file, other) || rotatesTo(other, file) {
-					errs = append(errs, field.Invalid(path.Child("jsonLines", "path"), r.JSONLines.Path,
-						"is a file that rotation makes of that of another receiver, such as PATH.1, or the other way round"))
-				}
-			}
 		}
 	}
 	routes := field.NewPath("routes")
@@ -68,13 +58,6 @@ func (c *EventdConfiguration) validate() field.ErrorList {
 		}
 	}
 	return append(errs, c.validateMetrics(field.NewPath("metrics"))...)
-}
-
-// rotatesTo reports whether the rotation of a file renames it to another.
-func rotatesTo(file, other string) bool {
-	suffix, found := strings.CutPrefix(other, file+".")
-	_, err := strconv.ParseUint(suffix, 10, 64)
-	return file != "" && found && err == nil
 }
 
 // validateName checks a name, and adds it to those that are taken.

@@ -19,7 +19,7 @@ func BenchmarkSend(b *testing.B) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	must(b, err)
 	for name, r := range map[string]*Receiver{
-		"file":   newFile(b, v1alpha1.JSONLines{Path: filepath.Join(b.TempDir(), "events"), MaxBytes: new(int64(32 << 20))}),
+		"file":   newFile(b, v1alpha1.JSONLines{Path: filepath.Join(b.TempDir(), "events")}),
 		"stream": newReceiver("null", turnOf(b.Name()), &stream{w: null}, maxChunk),
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -19,15 +19,11 @@ type handle interface {
 	Truncate(size int64) error
 }
 
-// file is a destination that is rotated: PATH is renamed to PATH.1, PATH.1 to PATH.2 and so on.
-//
-// Its own state is only a cache: prepare compares it with the file, which others may have removed,
-// renamed or written to.
+// file is a destination that others may rotate. Its own state is only a cache: prepare compares it with the file at the
+// path, which others may have removed, renamed or written to.
 type file struct {
-	path     string
-	maxBytes int64
-	maxFiles int
-	open     func(path string) (handle, error)
+	path string
+	open func(path string) (handle, error)
 
 	now  handle // nil while it is closed
 	size int64  // of whole lines
@@ -110,11 +106,6 @@ func (f *file) write(lines []byte) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	if f.size > 0 && f.size+int64(len(lines)) > f.maxBytes {
-		if err := f.rotate(); err != nil {
-			return err
-		}
-	}
 	if _, err := f.now.Write(lines); err != nil {
 		return errors.Join(err, f.cut(f.size))
 	}
@@ -148,32 +139,6 @@ func (f *file) cut(size int64) error {
 	}
 	f.size = size
 	return nil
-}
-
-// rotate renames the file, and begins another one. What is renamed is durable.
-func (f *file) rotate() error {
-	if err := f.commit(); err != nil {
-		return err
-	}
-	f.drop()
-	for n := f.maxFiles - 1; n >= 0; n-- {
-		err := os.Rename(f.rotated(n), f.rotated(n+1))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	for n := f.maxFiles + 1; os.Remove(f.rotated(n)) == nil; n++ {
-		continue // more were kept before
-	}
-	return f.reopen()
-}
-
-// rotated returns the name after a number of rotations.
-func (f *file) rotated(times int) string {
-	if times == 0 {
-		return f.path
-	}
-	return fmt.Sprintf("%s.%d", f.path, times)
 }
 
 // drop closes the file. All that matters of it was synced, or is written again.

@@ -2,47 +2,30 @@ package jsonlines
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
-	"github.com/eventd/eventd/pkg/receiver"
 )
 
-func TestFileIsRotated(t *testing.T) {
+// What rotates files renames them, or removes them, at any time.
+func TestFileThatIsRenamedIsBegunAnew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")
-	must(t, os.WriteFile(path+".3", nil, 0o600)) // of a configuration that kept more
-	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: new(int64(2000)), MaxFiles: new(int32(2))})
-	var all []receiver.Record
-	for i := range 10 {
-		batch := records(10*i, 10, "")
-		send(t, r, batch)
-		all = append(all, batch...)
+	r := newFile(t, v1alpha1.JSONLines{Path: path})
+	for i, rotate := range []func(){
+		func() { must(t, os.Rename(path, path+".0")) },
+		func() { must(t, os.Rename(path, path+".1")); must(t, os.WriteFile(path, nil, 0o640)) }, // logrotate with "create"
+		func() {},
+	} {
+		send(t, r, records(2*i, 1, ""))
+		send(t, r, records(2*i+1, 1, ""))
+		rotate()
 	}
-	var kept []byte
-	for _, name := range []string{path + ".2", path + ".1", path} {
-		data, err := os.ReadFile(name)
-		must(t, err)
-		if len(data) > 2000+300 || len(data) < 200 {
-			t.Errorf("%s has %d bytes", name, len(data))
-		}
-		kept = append(kept, data...)
-	}
-	lines := 0
-	for _, b := range kept {
-		if b == '\n' {
-			lines++
-		}
-	}
-	wantLines(t, kept, 0, all[len(all)-lines:])
-	if _, err := os.Stat(path + ".3"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a third file is kept: %v", err)
+	for i, name := range []string{path + ".0", path + ".1", path} {
+		wantFile(t, name, 0, records(2*i, 2, ""))
 	}
 }
 
@@ -82,21 +65,6 @@ func TestPathThatCannotBeWrittenIsRetried(t *testing.T) {
 		must(t, os.Chmod(dir, 0o700))
 		send(t, r, records(5, 1, ""))
 	}
-}
-
-func TestRotationThatFailsIsRetried(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "events")
-	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: new(int64(4000)), MaxFiles: new(int32(1))})
-	must(t, os.MkdirAll(filepath.Join(path+".1", "in-the-way"), 0o700))
-	batch := records(0, 20, "")
-	sendError(t, r, batch, "file exists")
-	must(t, os.RemoveAll(path+".1"))
-	send(t, r, batch)
-	old, err := os.ReadFile(path + ".1")
-	must(t, err)
-	now, err := os.ReadFile(path)
-	must(t, err)
-	wantLines(t, slices.Concat(old, now), 0, batch)
 }
 
 // disk has room for some bytes, and faults.
@@ -151,7 +119,7 @@ func TestDiskFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "events")
 			d := &disk{room: 1e6}
-			f := &file{path: path, maxBytes: 1e6, maxFiles: 1, open: func(path string) (handle, error) {
+			f := &file{path: path, open: func(path string) (handle, error) {
 				h, err := openFile(path)
 				if err != nil {
 					return nil, err
@@ -171,50 +139,5 @@ func TestDiskFaults(t *testing.T) {
 			wantFile(t, path, of.broken, slices.Concat(before, batch[:of.repeated], batch))
 			must(t, r.Close())
 		})
-	}
-}
-
-// What is renamed is durable, as it is acknowledged with the rest of its batch, whose sync is that of
-// the next file.
-func TestFileIsSyncedBeforeItIsRotated(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "events")
-	d := &disk{room: 1e6, sync: errors.New("broken")}
-	f := &file{path: path, maxBytes: 1000, maxFiles: 9, open: func(path string) (handle, error) {
-		h, err := openFile(path)
-		if err != nil {
-			return nil, err
-		}
-		return diskFile{h.(*os.File), d}, nil
-	}}
-	r := newReceiver(path, turnOf(path), f, 1)
-	batch := records(0, 20, "")
-	sendError(t, r, batch, "sync: broken")
-	if _, err := os.Stat(path + ".1"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file was rotated that was not synced: %v", err)
-	}
-	must(t, r.Close())
-}
-
-func TestLineThatIsLargerThanAFileMovesNoEmptyOne(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "events")
-	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: new(int64(1000)), MaxFiles: new(int32(2))})
-	batch := records(0, 1, strings.Repeat("large", 1000))
-	send(t, r, batch)
-	wantFile(t, path, 0, batch)
-	if _, err := os.Stat(path + ".1"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("an empty file was rotated: %v", err)
-	}
-}
-
-func TestConfigurationIsChecked(t *testing.T) {
-	for _, config := range []v1alpha1.JSONLines{{MaxBytes: new(int64(-1))}, {MaxFiles: new(int32(-1))}, {MaxBytes: new(int64(0))}} {
-		if _, err := New(config); err == nil {
-			t.Errorf("%+v was accepted", config)
-		}
-	}
-	r, err := New(v1alpha1.JSONLines{Path: "events"})
-	must(t, err)
-	if f := r.out.(*file); f.maxBytes != 100<<20 || f.maxFiles != 3 || !filepath.IsAbs(f.path) {
-		t.Errorf("the defaults are %s", fmt.Sprint(f.maxBytes, f.maxFiles, f.path))
 	}
 }

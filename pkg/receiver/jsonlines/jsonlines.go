@@ -21,11 +21,6 @@ import (
 )
 
 const (
-	// DefaultMaxBytes is the size at which a file is rotated if the configuration has none.
-	DefaultMaxBytes = 100 << 20
-	// DefaultMaxFiles is the number of rotated files that are kept if the configuration has none.
-	DefaultMaxFiles = 3
-
 	// maxChunk is about what one write has. A receiver holds this and one line more, which the
 	// size of an object in etcd limits to about 10 MiB, in control characters.
 	maxChunk = 1 << 20
@@ -70,19 +65,9 @@ type Receiver struct {
 	delivered map[string]struct{}
 }
 
-// New returns a receiver for a configuration, in which nil means the default. A file is opened by the
-// first Send, so that a directory that is missing is an error of Send.
+// New returns a receiver for a configuration. A file is opened by the first Send, so that a directory that is
+// missing is an error of Send.
 func New(config v1alpha1.JSONLines) (*Receiver, error) {
-	f := &file{maxBytes: DefaultMaxBytes, maxFiles: DefaultMaxFiles, open: openFile}
-	if config.MaxBytes != nil {
-		f.maxBytes = *config.MaxBytes
-	}
-	if config.MaxFiles != nil {
-		f.maxFiles = int(*config.MaxFiles)
-	}
-	if f.maxBytes <= 0 || f.maxFiles <= 0 {
-		return nil, errors.New("maxBytes and maxFiles must be positive")
-	}
 	if config.Path == "" {
 		stdout, err := duplicateStdout()
 		if err != nil {
@@ -94,8 +79,7 @@ func New(config v1alpha1.JSONLines) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.path = path
-	return newReceiver(path, turnOf(path), f, int(min(f.maxBytes, maxChunk))), nil
+	return newReceiver(path, turnOf(path), &file{path: path, open: openFile}, maxChunk), nil
 }
 
 func newReceiver(name string, turn chan struct{}, out output, chunk int) *Receiver {
