@@ -96,7 +96,7 @@ func withEventd(ctx context.Context, flags []string, do func(*eventd) error) (er
 	}
 	r, err := replica.Start(ctx, replica.Options{
 		Binary: *binary, Credentials: apiserver.Config(), PeerToken: peerToken, Dir: dir, Flags: flags,
-		Env: []string{"GOMEMLIMIT=3008MiB"}, // as in deploy/
+		Env: []string{"GOMEMLIMIT=3040MiB"}, // as in deploy/
 	})
 	if err != nil {
 		return err

@@ -137,7 +137,8 @@ func (s *Sink) isRepeat(t *occurrence.Target) bool {
 	if p := s.pending[t.Key]; p != nil {
 		return p.counter.IsStored()
 	}
-	return s.idle.has(t.Key)
+	_, stored := s.idle.Peek(t.Key)
+	return stored
 }
 
 // evictFor evicts until an occurrence of a flow fits, and returns what has settled. It returns

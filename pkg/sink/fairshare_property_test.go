@@ -44,7 +44,7 @@ func (b *bench) census() census {
 		} else if p.deadlines.first().After(now) {
 			b.t.Errorf("what is due in %v is not deferred", p.deadlines.first().Sub(now))
 		}
-		if b.idle.has(key) {
+		if _, idle := b.idle.Peek(key); idle {
 			b.t.Error("what is pending is idle as well")
 		}
 		if at := p.deadlines.first(); deadline.IsZero() || at.Before(deadline) {

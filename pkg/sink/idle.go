@@ -1,44 +1,36 @@
 package sink
 
 import (
-	"hash/maphash"
-
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/eventd/eventd/internal/fairstore"
+	"github.com/eventd/eventd/internal/fairlru"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
-// idleSeries remembers the states of stored series without pending occurrences, so that the next
-// write of each is one request. Its owner guards it.
-type idleSeries struct {
-	seed   maphash.Seed
-	states *fairstore.Store // in groups of one namespace
-	buffer []byte
-}
+// idleSeries remembers the states of stored series without pending occurrences, so that the next write of each is one
+// request. A namespace that has its share replaces its own. Its owner guards it.
+type idleSeries = fairlru.Cache[occurrence.Key, string, counter.State]
 
 func newIdleSeries(limit int) *idleSeries {
-	return &idleSeries{seed: maphash.MakeSeed(), states: fairstore.New(limit)}
+	return fairlru.New[occurrence.Key, string, counter.State](int64(limit), nil)
 }
 
-// hash returns the key of a series in the store, which is half as long as its Key. A series with the
-// hash of another costs two requests more, and no count: nothing settles on a state alone
-// (counter.AppendState).
-func (i *idleSeries) hash(k occurrence.Key) uint64 { return maphash.Comparable(i.seed, k) }
+// usualListBytes are those of a series that one instance has written, and one client reported.
+const usualListBytes = 48
 
-func (i *idleSeries) has(k occurrence.Key) bool { return i.states.Has(i.hash(k)) }
-
-func (i *idleSeries) add(c *counter.Counter) {
-	i.buffer = c.AppendState(i.buffer[:0])
-	i.states.Add(i.hash(c.Key), c.Namespace, i.buffer)
+// remember adds the state of a counter. One that has longer lists than usual takes the place of several.
+func (s *Sink) remember(c *counter.Counter) {
+	state := c.State()
+	s.idle.Add(c.Key, c.Namespace, state, 1+int64(max(0, state.ListBytes()-usualListBytes)+IdleSeriesBytes-1)/IdleSeriesBytes)
 }
 
 // recall sets the state of a new counter, and forgets it. It returns false if there is none.
-func (i *idleSeries) recall(c *counter.Counter) bool {
-	state, ok := i.states.Take(i.hash(c.Key))
+func (s *Sink) recall(c *counter.Counter) bool {
+	state, ok := s.idle.Peek(c.Key)
 	if ok {
+		s.idle.Remove(c.Key)
 		c.SetState(state)
 	}
 	return ok

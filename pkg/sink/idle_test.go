@@ -3,7 +3,6 @@ package sink
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // Each kind of occurrence needs one request for each repeat, however it is recalled.
@@ -262,80 +260,4 @@ func random(o *occurrence.Occurrence) {
 	if rand.IntN(2) == 0 {
 		awaited(o)
 	}
-}
-
-// exchangeStates gives the state of each of some series to the next one, as if their keys in the store
-// were the same.
-func (b *bench) exchangeStates(series int, changes ...change) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	hash := func(i int) uint64 { return b.idle.hash(b.key(i%series, changes...)) }
-	states := make([][]byte, series)
-	for i := range states {
-		state, ok := b.idle.states.Take(hash(i))
-		if !ok {
-			b.t.Fatalf("series %d is not remembered", i)
-		}
-		states[i] = slices.Clone(state)
-	}
-	for i, state := range states {
-		b.idle.states.Add(hash(i+1), b.namespace, state)
-	}
-}
-
-// A series that recalls the state of another one is counted on its own Event, by what its reporters may.
-func TestStateOfAnotherSeriesChangesNoCount(t *testing.T) {
-	for name, kinds := range map[string][]change{
-		"classic":                nil,
-		"new-style":              {newStyle},
-		"of a client":            {by("jane")},
-		"of who may only create": {by("jane"), createOnly},
-	} {
-		t.Run(name, func(t *testing.T) {
-			const series, rounds = 50, 4
-			f := &fake{}
-			bubble(t, f, nil, func(t *testing.T, b *bench) {
-				for round := range int64(rounds) {
-					changes := slices.Clone(kinds)
-					if name == "of a client" {
-						changes = append(changes, byClient("web-0.17", round+1))
-					}
-					b.recordEach(series, changes...)
-					b.flush()
-					b.exchangeStates(series, kinds...)
-				}
-				b.wantEnds(ends{written: series * rounds})
-				for _, e := range f.server.Objects {
-					if n := sinktest.Count(e); n != rounds {
-						t.Errorf("%s has a count of %d, want %d", e.Name, n, rounds)
-					}
-				}
-				if n := f.sent(); n > 3*series*rounds {
-					t.Errorf("%d requests for %d occurrences", n, series*rounds)
-				}
-			})
-		})
-	}
-}
-
-// Who may only create, and has created the Event of a series, changes no other one with its state.
-func TestStateOfAnotherSeriesGivesNoRights(t *testing.T) {
-	f := &fake{}
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		b.record(0, by("jane"), createOnly)
-		b.record(1, by("owner"))
-		b.flush()
-		b.exchangeStates(2)
-		b.record(1, by("jane"), createOnly, byClient("web-0.17", 5), labelled("jane"), func(o *occurrence.Occurrence) { o.Weight = 5 })
-		b.flush()
-		for _, e := range f.server.Objects {
-			want := int64(1)
-			if e.InvolvedObject.Name == "pod-1" {
-				want = 2 // it may add one
-			}
-			if n := sinktest.Count(e); n != want || len(e.Labels) > 0 {
-				t.Errorf("%s has a count of %d and labels %v, want %d and none", e.Name, n, e.Labels, want)
-			}
-		}
-	})
 }

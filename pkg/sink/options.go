@@ -7,19 +7,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/eventd/eventd/internal/fairstore"
 	"github.com/eventd/eventd/pkg/sink/internal/replication"
 )
 
 // MaxConcurrency is the highest Concurrency: each request in flight needs a goroutine.
 const MaxConcurrency = 10_000
 
-const (
-	// IdleSeriesBytes is the memory of a remembered idle series.
-	IdleSeriesBytes = fairstore.BytesPerSlot
-	// MaxIdleSeriesLimit is the highest MaxIdleSeries. They take 0.8 GiB.
-	MaxIdleSeriesLimit = fairstore.MaxLimit
-)
+// IdleSeriesBytes is the memory of a remembered idle series.
+const IdleSeriesBytes = 384
 
 // Options limit what a sink uses of its process and of the apiserver.
 type Options struct {
@@ -66,9 +61,8 @@ type Options struct {
 	// Occurrences of one series and tenant share memory unless a caller waits for them.
 	MaxPendingBytes int64
 	// MaxIdleSeries is the number of idle series that are remembered, so that their next
-	// occurrence needs one request. Each takes IdleSeriesBytes. One that more than one instance
-	// or client has counted, or whose creator may only create, takes the place of two or more,
-	// and so does each further namespace. It is at most MaxIdleSeriesLimit.
+	// occurrence needs one request. Each takes IdleSeriesBytes. One that several instances
+	// or clients have counted takes the place of two or more.
 	MaxIdleSeries int
 	// Holdings are those of the process; nil is no replication. See Sink.Serve.
 	Holdings *Holdings
@@ -102,7 +96,7 @@ func DefaultOptions() Options {
 		ForbiddenFor:        15 * time.Second,
 		MaxPendingSeries:    40_000,
 		MaxPendingBytes:     192 << 20,
-		MaxIdleSeries:       200_000,
+		MaxIdleSeries:       100_000,
 	}
 }
 
@@ -136,7 +130,6 @@ func (o *Options) Validate() error {
 	require(o.MaxPendingSeries > 0, "MaxPendingSeries", positive, o.MaxPendingSeries)
 	require(o.MaxPendingBytes > 0, "MaxPendingBytes", positive, o.MaxPendingBytes)
 	require(o.MaxIdleSeries > 0, "MaxIdleSeries", positive, o.MaxIdleSeries)
-	require(o.MaxIdleSeries <= MaxIdleSeriesLimit, "MaxIdleSeries", fmt.Sprintf("be at most %d", MaxIdleSeriesLimit), o.MaxIdleSeries)
 	require(o.Acknowledge <= AcknowledgeReceived, "Acknowledge", "be one of the constants", o.Acknowledge)
 	require(o.Acknowledge != AcknowledgeReplicated || o.Holdings != nil, "Acknowledge", "not be AcknowledgeReplicated without Holdings", o.Acknowledge)
 	return errors.Join(errs...)

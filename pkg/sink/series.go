@@ -131,7 +131,7 @@ func (s *Sink) idleCount() int {
 	if s.idle == nil { // the sink is closed
 		return 0
 	}
-	return s.idle.states.Len()
+	return s.idle.Len()
 }
 
 func (s *Sink) pendingBytes() int64 {
@@ -195,7 +195,7 @@ func (s *Sink) release(p *pendingSeries) bool {
 	case p.adopted != nil:
 		s.endAdopted(p)
 	case a.IsStored():
-		s.idle.add(a)
+		s.remember(a)
 	}
 	return true
 }

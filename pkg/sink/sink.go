@@ -218,7 +218,7 @@ func (s *Sink) add(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e 
 	}
 	if p == nil {
 		p = newPendingSeries(counter.New(s.instance, t, s.counterJournal()))
-		p.unknown = !s.idle.recall(p.counter)
+		p.unknown = !s.recall(p.counter)
 		p.job.Tenant = f.tenant
 		s.pending[t.Key] = p
 	}

@@ -161,16 +161,20 @@ func TestWriteRateIsBounded(t *testing.T) {
 
 func TestNamespaceMakesNoOthersSeriesForgotten(t *testing.T) {
 	const size, own = 50, 20
-	bubble(t, &fake{}, func(o *Options) { o.MaxIdleSeries = size }, func(t *testing.T, b *bench) {
+	f := &fake{}
+	bubble(t, f, func(o *Options) { o.MaxIdleSeries = size }, func(t *testing.T, b *bench) {
 		b.recordEach(own, inNamespace("quiet"))
 		synctest.Wait()
 		b.recordEach(10 * size)
 		b.flush()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		const second = 4 // places that a further namespace takes
-		if kept, all := b.idle.states.Group("quiet"), b.idle.states.Len(); kept != own || all != size-second {
-			t.Errorf("%d of %d series of the quiet namespace are remembered, %d in all", kept, own, all)
+		if all := b.idleCount(); all != size {
+			t.Errorf("%d series are remembered", all)
+		}
+		before := f.sent()
+		b.recordEach(own, inNamespace("quiet"))
+		b.flush()
+		if n := f.sent() - before; n != own {
+			t.Errorf("%d requests for %d series of the quiet namespace", n, own)
 		}
 	})
 }
@@ -271,7 +275,6 @@ func TestOptionsAreValidated(t *testing.T) {
 		"MaxPendingSeries must be greater than 0, got 0":                 func(o *Options) { o.MaxPendingSeries = 0 },
 		"MaxPendingBytes must be greater than 0, got 0":                  func(o *Options) { o.MaxPendingBytes = 0 },
 		"MaxIdleSeries must be greater than 0, got 0":                    func(o *Options) { o.MaxIdleSeries = 0 },
-		"MaxIdleSeries must be at most 16711680, got 16711681":           func(o *Options) { o.MaxIdleSeries = MaxIdleSeriesLimit + 1 },
 		"Acknowledge must be one of the constants, got 3":                func(o *Options) { o.Acknowledge = 3 },
 		"Acknowledge must not be AcknowledgeReplicated without Holdings, got 1": func(o *Options) {
 			o.Acknowledge = AcknowledgeReplicated

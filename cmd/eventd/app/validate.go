@@ -234,7 +234,6 @@ func (o *Options) validateWriting(v *violations) {
 	v.addIf(o.MaxHeldBytes < 0, "--max-held-bytes must not be negative, got %d", o.MaxHeldBytes)
 	v.addIf(s.ForbiddenFor < 0, "--forbidden-for must not be negative, got %s", s.ForbiddenFor)
 	atLeast(v, "--max-idle-series", s.MaxIdleSeries, 1)
-	v.addIf(s.MaxIdleSeries > sink.MaxIdleSeriesLimit, "--max-idle-series must be at most %d, got %d", sink.MaxIdleSeriesLimit, s.MaxIdleSeries)
 }
 
 // maxClusterName limits the name of the cluster, which is in every record.

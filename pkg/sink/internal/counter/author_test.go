@@ -263,10 +263,10 @@ func TestNobodyWhoMayOnlyCreateChangesAnEventUnderAnyInterleaving(t *testing.T) 
 		w.ours = writer
 		if pending := writer.counter.pending; len(pending) > 0 {
 			writer.take(writer.counter.Drop(pending[w.rng.IntN(len(pending))].Sequence, occurrence.RetriesExhausted, nil))
-		} else if w.rng.IntN(2) == 0 {
+		} else if w.rng.IntN(2) == 0 || !writer.isIdle() {
 			forgets(w)
 		} else {
-			w.recallsAnother(writer)
+			writer.recalls()
 		}
 	}
 	r.after = func(w *world) {

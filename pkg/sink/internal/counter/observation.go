@@ -18,7 +18,7 @@ type observation struct {
 	contributors contributors
 	message      uint64    // its hash, which is enough to compare it
 	last         time.Time // of the last occurrence
-	// recalled: it is from a state, so no answer has shown it to this Counter. See AppendState.
+	// recalled: it is from a state, so no answer has shown it to this Counter. See State.
 	recalled bool
 }
 

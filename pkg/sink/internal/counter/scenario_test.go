@@ -341,8 +341,7 @@ func (w *writer) recalls() {
 		instance: c.instance, journal: c.journal, Key: c.Key, Namespace: c.Namespace, Object: c.Object,
 		digest: c.digest, combined: c.combined, keyed: c.keyed, message: c.message,
 	}
-	state := c.AppendState([]byte("before"))[len("before"):]
-	w.counter.SetState(append(state, 0, 0, 0))
+	w.counter.SetState(c.State())
 }
 
 // giveUp drops everything that is pending.

@@ -1,8 +1,6 @@
 package counter
 
 import (
-	"fmt"
-	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -28,7 +26,7 @@ func stateOf(event *corev1.Event) *Counter {
 // recalled returns a new counter of the series with the state of another.
 func recalled(c *Counter, event *corev1.Event) *Counter {
 	out := New(c.instance, &occurrence.Target{Event: event, Name: event.InvolvedObject.Name}, nil)
-	out.SetState(append(c.AppendState(nil), 0, 0))
+	out.SetState(c.State())
 	return out
 }
 
@@ -91,9 +89,6 @@ func TestStateHasAllThatANextWriteNeeds(t *testing.T) {
 		got := recalled(c, posted)
 		want := *c.observed
 		want.meta, want.recalled = &corev1.Event{ObjectMeta: metav1.ObjectMeta{ResourceVersion: event.ResourceVersion}}, true
-		if event.Message != posted.Message {
-			want.message = 0 // it is written again
-		}
 		want.last = got.observed.last // another location
 		if !reflect.DeepEqual(*got.observed, want) || got.author != c.author {
 			t.Fatalf("%d: recalled %+v, author %+v\nwant %+v, %+v", seed, *got.observed, got.author, want, c.author)
@@ -124,53 +119,6 @@ func TestStateHasTheAuthorOnlyIfItMayOnlyCreate(t *testing.T) {
 	}
 }
 
-// A usual state fits into one slot of a store: of an Event that one process has written, for a year, and
-// one client has reported, in a cluster that is as old as its revisions are many.
-func TestUsualStateIsShort(t *testing.T) {
-	const slot = 34
-	for _, newStyle := range []bool{false, true} {
-		event := sinktest.Event(newStyle)
-		event.UID, event.ResourceVersion = "0a1b2c3d-0000-1111-2222-333344445555", fmt.Sprint(1<<34)
-		last := time.Now().Add(365 * 24 * time.Hour)
-		event.LastTimestamp, event.Count = metav1.NewTime(last), 10_000
-		if newStyle {
-			event.Series = &corev1.EventSeries{Count: 10_000, LastObservedTime: metav1.NewMicroTime(last)}
-		}
-		c := stateOf(event)
-		c.author.created(&Entry{user: "system:node:node-1"})
-		c.observed.contributors = contributors{
-			creator: c.instance, sinks: []contribution{{c.instance, 1 << 40}}, clients: []contribution{{clientKey("web-0.17"), 10_000}},
-		}
-		if state := c.AppendState(nil); len(state) > slot {
-			t.Errorf("new style %v: %d bytes, want at most %d", newStyle, len(state), slot)
-		} else {
-			t.Logf("new style %v: %d bytes", newStyle, len(state))
-		}
-	}
-}
-
-// A state of another series, or of an Event that is gone, costs requests, and no count.
-func TestStateOfAnotherSeriesDoesNoHarm(t *testing.T) {
-	other := stateOf(func() *corev1.Event {
-		event := sinktest.Event(false)
-		event.UID, event.ResourceVersion, event.Count = "another", "4711", 1<<31-1
-		return event
-	}())
-	other.observed.contributors.clients = []contribution{{clientKey("client-0"), 1000}}
-	isRecalled := func(w *world) {
-		w.ours.counter.SetState(other.AppendState(nil))
-	}
-	check(t, scenario{
-		name:  "that has counted more of the same client, and is full",
-		steps: []step{isRecalled, reports("client-0", 3), sends, sends},
-		ends:  []string{"created"}, counted: 3, events: 1,
-	}, scenario{
-		name:  "whose Event exists",
-		steps: []step{adds, sends, forgets, isRecalled, adds, sends, sends},
-		ends:  []string{"created", "merged"}, counted: 2, events: 1,
-	})
-}
-
 // Each client that counts by itself is counted once, though the counter is recalled in between.
 func TestReplayOnARecalledStateIsRead(t *testing.T) {
 	recalls := func(w *world) { w.ours.recalls() }
@@ -179,71 +127,4 @@ func TestReplayOnARecalledStateIsRead(t *testing.T) {
 		steps: []step{reports("client-0", 2), sends, recalls, reports("client-0", 2), sends, settles},
 		ends:  []string{"created", "replayed"}, counted: 2, events: 1,
 	})
-}
-
-// recallsAnother has the process recall the state of another series, whose Event was written just now.
-// That has counted more of the same contributors, and may be of who may only create.
-func (w *world) recallsAnother(writer *writer) {
-	w.server.Version++ // by that write
-	event := sinktest.Event(w.rng.IntN(2) == 0)
-	event.UID, event.ResourceVersion = "another", fmt.Sprint(w.server.Version)
-	if event.Count = math.MaxInt32 - w.rng.Int32N(1000)*w.rng.Int32N(1000); !event.EventTime.IsZero() {
-		event.Series = &corev1.EventSeries{Count: event.Count}
-	}
-	other := stateOf(event)
-	other.instance = writer.instance
-	other.mustRead, other.exclusive = w.rng.IntN(4) == 0, w.rng.IntN(4) == 0
-	other.suffix, other.nonce = w.rng.IntN(3), uint64(w.rng.IntN(2))*w.rng.Uint64()
-	if author := []poster{owner, attacker, another}[w.rng.IntN(3)]; w.rng.IntN(2) == 0 {
-		other.author.set(author.name, author.createOnly)
-	}
-	s := &other.observed.contributors
-	s.creator = writer.instance
-	for _, other := range w.writers {
-		s.sinks = append(s.sinks, contribution{other.instance, 1 << 40})
-	}
-	for i := range w.rng.IntN(4) {
-		s.clients = append(s.clients, contribution{clientKey(fmt.Sprint("client-", i)), uint64(event.Count) - uint64(w.rng.IntN(2))})
-	}
-	writer.seen[event.ResourceVersion] = countOf(event)
-	w.ours = writer
-	forgets(w)
-	writer.counter.SetState(other.AppendState(nil))
-}
-
-// Whatever the state of another series says, and however its requests end, it changes no count.
-func TestStateOfAnotherSeriesChangesNoCountUnderAnyInterleaving(t *testing.T) {
-	for name, r := range map[string]random{
-		"clients alone":       {may: all, report: func(w *world) { w.report(4) }},
-		"clients and others":  {may: all, clients: 4},
-		"with expiry":         {may: all, clients: 4, expiry: true},
-		"of who may only add": {then: &all},
-	} {
-		t.Run(name, func(t *testing.T) {
-			recalled := 0
-			r.after = func(w *world) {
-				writer := w.writers[w.rng.IntN(len(w.writers))]
-				if writer.isIdle() && !writer.busy && w.rng.IntN(2) == 0 {
-					w.recallsAnother(writer)
-					recalled++
-				}
-			}
-			for seed := range uint64(200) {
-				w := r.run(t, seed, seed%2 == 0)
-				var totals int64
-				for _, total := range w.clients {
-					totals += total
-				}
-				if counted := w.server.Counted(); r.report != nil && counted != totals {
-					t.Errorf("counted %d, clients reported %d", counted, totals)
-				}
-				if t.Failed() {
-					t.Fatalf("seed %d", seed)
-				}
-			}
-			if recalled < 1000 {
-				t.Errorf("only %d states were recalled", recalled)
-			}
-		})
-	}
 }
