@@ -112,7 +112,7 @@ func TestWhatAReaderHasFetchedIsReturnedThoughItsWatchFails(t *testing.T) {
 		s.put("first")
 		s.put("second")
 		first := s.history[0].event
-		o, end := run(t, Options{Source: firstWatch{s, first.DeepCopy()}})
+		o, end := run(t, Options{Source: ownWatch{s, failing(first.DeepCopy())}})
 		defer end()
 		synctest.Wait()
 		r := o.Reader(Start{Cursor: Cursor{ResourceVersion: "1"}})
@@ -125,19 +125,6 @@ func TestWhatAReaderHasFetchedIsReturnedThoughItsWatchFails(t *testing.T) {
 			t.Errorf("%+v, want the second version", b)
 		}
 	})
-}
-
-// firstWatch is a store whose watches from its beginning fail after one version.
-type firstWatch struct {
-	*store
-	event *corev1.Event
-}
-
-func (f firstWatch) Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error) {
-	if rv == "1" {
-		return failing(f.event), nil
-	}
-	return f.store.Watch(ctx, rv, timeout)
 }
 
 // Smaller pages than needed are more requests.

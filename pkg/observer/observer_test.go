@@ -250,6 +250,42 @@ func TestAWatchThatGoesBackIsARestore(t *testing.T) {
 	})
 }
 
+// So does a watch of its own that a reader has for what has left the buffer.
+func TestAReadersOwnWatchThatGoesBackIsARestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		for _, name := range []string{"first", "second", "third"} {
+			s.put(name)
+		}
+		sent := watch.NewFakeWithChanSize(2, false)
+		sent.Add(s.history[1].event.DeepCopy())
+		sent.Add(s.history[0].event.DeepCopy())
+		o, end := run(t, Options{Source: ownWatch{s, sent}})
+		defer end()
+		synctest.Wait()
+		r := o.Reader(Start{Cursor: Cursor{ResourceVersion: "1"}})
+		defer r.Close()
+		for !next(t, r, 10).Restored {
+		}
+		if n := testutil.ToFloat64(o.metrics.restores); n != 1 {
+			t.Errorf("%v restores", n)
+		}
+	})
+}
+
+// ownWatch is a store with another watch from its beginning.
+type ownWatch struct {
+	*store
+	watch watch.Interface
+}
+
+func (o ownWatch) Watch(ctx context.Context, rv string, timeout time.Duration) (watch.Interface, error) {
+	if rv == "1" {
+		return o.watch, nil
+	}
+	return o.store.Watch(ctx, rv, timeout)
+}
+
 // A bookmark may have the resourceVersion of what came before it.
 func TestOnlyALowerResourceVersionGoesBack(t *testing.T) {
 	restorable(t, func(t *testing.T, _ *store, o *Observer, _ *Reader) {
