@@ -19,8 +19,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/sinktest"
 	"github.com/eventd/eventd/test/testenv"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/eventd/eventd/internal/ratelimitedlog"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+	"github.com/eventd/eventd/test/sinktest"
 )
 
 // logged is what a sink has logged, a line each.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"github.com/eventd/eventd/cmd/kubectl-eventd/servertest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/test/servertest"
 )
 
 func TestCommandsPrintTablesLikeKubectl(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/app"
-	"github.com/eventd/eventd/cmd/kubectl-eventd/servertest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/servertest"
 )
 
 // openTerminal returns a terminal, and what is written to it.

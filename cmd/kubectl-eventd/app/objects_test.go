@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/eventd/eventd/cmd/kubectl-eventd/servertest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/servertest"
 	"github.com/eventd/eventd/test/testenv"
 )
 

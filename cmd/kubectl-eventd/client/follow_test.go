@@ -19,9 +19,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
-	"github.com/eventd/eventd/cmd/kubectl-eventd/servertest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/servertest"
 )
 
 // script is a server of watches: the n-th watch is answered by its n-th part.

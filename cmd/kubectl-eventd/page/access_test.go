@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
-	"github.com/eventd/eventd/cmd/kubectl-eventd/page/pagetest"
+	"github.com/eventd/eventd/test/pagetest"
 )
 
 var paths = []string{"/", "/top", "/drops", "/object", "/object?kind=Pod&name=web", "/tail", "/assets/page.css", "/assets/page.js", "/assets/icon.svg", "/nothing"}

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/eventd/eventd/cmd/kubectl-eventd/page/pagetest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/test/pagetest"
 )
 
 // hostile is what who may create an Event puts into it.

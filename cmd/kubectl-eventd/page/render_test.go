@@ -20,8 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
-	"github.com/eventd/eventd/cmd/kubectl-eventd/page/pagetest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/test/pagetest"
 )
 
 // views are all, with what is asked by them.

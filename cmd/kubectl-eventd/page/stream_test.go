@@ -15,9 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
-	"github.com/eventd/eventd/cmd/kubectl-eventd/page/pagetest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/pagetest"
 )
 
 // sent is one server-sent event.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
-	"github.com/eventd/eventd/cmd/kubectl-eventd/page/pagetest"
+	"github.com/eventd/eventd/test/pagetest"
 )
 
 // badges returns what the cards say of their health.

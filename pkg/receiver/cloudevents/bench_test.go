@@ -9,7 +9,7 @@ import (
 
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver/cloudevents"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 // BenchmarkSend encodes and sends batches of 512 over loopback to a server that discards them.

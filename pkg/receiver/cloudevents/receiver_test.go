@@ -19,7 +19,7 @@ import (
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver"
 	"github.com/eventd/eventd/pkg/receiver/cloudevents"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,7 +14,7 @@ import (
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/receiver"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 // fakeStream holds what is published until the test answers.

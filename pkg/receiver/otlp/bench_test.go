@@ -9,7 +9,7 @@ import (
 	"time"
 
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 // BenchmarkSend encodes and sends batches of 512 over loopback. CPU is that of the process, with

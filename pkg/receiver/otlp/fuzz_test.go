@@ -16,7 +16,7 @@ import (
 
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver/internal/connection"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 // checkAnswer fails if what Send returns is not within the limits of its contract.

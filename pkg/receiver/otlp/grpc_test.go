@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 func TestDelayOfRetryInfoIsBounded(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
 	"github.com/eventd/eventd/pkg/receiver/otlp"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 const protobuf = "application/x-protobuf"

@@ -18,7 +18,7 @@ import (
 
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 func flat(attributes []*commonpb.KeyValue) map[string]any {

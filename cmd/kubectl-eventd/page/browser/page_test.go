@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
-	"github.com/eventd/eventd/cmd/kubectl-eventd/page/pagetest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/pagetest"
 )
 
 var screenshots = flag.String("screenshots", "", "`folder` for a screenshot of each view")

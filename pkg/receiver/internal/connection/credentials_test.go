@@ -12,7 +12,7 @@ import (
 
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver/internal/connection"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 func TestHeadersAreReadAgainWhenTheirFilesChange(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver"
 	"github.com/eventd/eventd/pkg/receiver/internal/connection"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 // plain starts a server without TLS, and returns a client of it.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/receiver"
-	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
 	"github.com/eventd/eventd/pkg/receiver/internal/sequence"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 // destination takes two records in a request, and answers with what it is told for the first.

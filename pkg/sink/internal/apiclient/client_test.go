@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+	"github.com/eventd/eventd/test/sinktest"
 	"github.com/eventd/eventd/test/testenv"
 )
 

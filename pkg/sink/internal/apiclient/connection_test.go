@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/sinktest"
 	"github.com/eventd/eventd/test/testenv"
 )
 

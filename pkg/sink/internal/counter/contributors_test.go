@@ -16,8 +16,8 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/sinktest"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+	"github.com/eventd/eventd/test/sinktest"
 )
 
 // reading is a world with one writer, whose objects anybody changes as a script says.

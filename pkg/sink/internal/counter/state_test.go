@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+	"github.com/eventd/eventd/test/sinktest"
 )
 
 // stateOf returns a counter without pending occurrences that has observed an Event.
