@@ -208,9 +208,7 @@ func (s *serving) start(handler http.Handler, timeout time.Duration, working fun
 // the rest of a request, when nothing else is in flight.
 const lingerTime = 500 * time.Millisecond
 
-// waitIdle returns when the server is idle, has worked on no request for lingerTime, or after
-// timeout. A server without requests of its connections may work on those of forwarding
-// sessions: net/http does not count them.
+// waitIdle returns when the server is idle, has worked on no request for lingerTime, or after timeout.
 func waitIdle(idle <-chan struct{}, timeout time.Duration, working func() int) {
 	ticker := time.NewTicker(lingerTime / 20)
 	defer ticker.Stop()
@@ -220,13 +218,10 @@ func waitIdle(idle <-chan struct{}, timeout time.Duration, working func() int) {
 	for {
 		select {
 		case <-idle:
-			if working() == 0 {
-				return
-			}
-			idle = nil
-		case <-ticker.C:
+			return
 		case <-end.C:
 			return
+		case <-ticker.C:
 		}
 		if working() > 0 {
 			worked = time.Now()
