@@ -47,7 +47,7 @@ func TestTenantOrUserThatFloodsDelaysAnotherByAFewTurns(t *testing.T) {
 			return s, s.Run
 		},
 		"a turn": func(t *testing.T) (*Seats, run) {
-			turns, err := NewTurns("test", 1, 1, 1000)
+			turns, err := NewTurns("test", 1, 1, 1, 1000)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,20 +8,18 @@ import (
 )
 
 // Turns limit the processors that work takes, fairly between tenants: a turn is followed by a pause in proportion
-// to what it took, and counts as long as both. A tenant has at most half of them at once, unless there is only one: so
-// another one need not wait for the end of its turns. Make them with NewTurns. They are safe for use by many
-// goroutines, and need no stop.
+// to what it took, and counts as long as both. Make them with NewTurns. They are safe for use by many goroutines, and
+// need no stop.
 type Turns struct {
 	seats          *Seats
 	tenants, users *places
 	rest           int
 }
 
-// NewTurns returns turns of which count run at once, on 1/(1+rest) of so many processors. A queue holds up to
-// queueLength.
-func NewTurns(name string, count, rest, queueLength int) (*Turns, error) {
+// NewTurns returns turns of which count run at once, on 1/(1+rest) of so many processors, and ofTenant of one tenant: if
+// that is less, others need not wait for the end of its turns. A queue holds up to queueLength.
+func NewTurns(name string, count, ofTenant, rest, queueLength int) (*Turns, error) {
 	seats, err := New(name, count, queueLength, nil)
-	ofTenant := max(1, count/2)
 	return &Turns{seats: seats, tenants: newPlaces(ofTenant, nil), users: newPlaces(ofTenant, nil), rest: rest}, err
 }
 

@@ -14,22 +14,22 @@ import (
 func TestTurnsTakeTheirPartOfTheTime(t *testing.T) {
 	const took = 10 * time.Millisecond
 	for _, test := range []struct {
-		count, rest, turns int
-		tenants            int
-		want               time.Duration
+		count, ofTenant, rest, turns int
+		tenants                      int
+		want                         time.Duration
 	}{
-		{count: 1, rest: 0, turns: 1, tenants: 1, want: took},
-		{count: 1, rest: 1, turns: 1, tenants: 1, want: 2 * took},
-		{count: 1, rest: 3, turns: 1, tenants: 1, want: 4 * took},
-		{count: 1, rest: 3, turns: 2, tenants: 1, want: 8 * took},
-		{count: 1, rest: 3, turns: 2, tenants: 2, want: 8 * took},
-		{count: 2, rest: 3, turns: 2, tenants: 2, want: 4 * took},
-		{count: 2, rest: 3, turns: 4, tenants: 2, want: 8 * took},
-		{count: 2, rest: 3, turns: 4, tenants: 1, want: 16 * took}, // half of them at most
-		{count: 4, rest: 3, turns: 4, tenants: 1, want: 8 * took},
+		{count: 1, ofTenant: 1, rest: 0, turns: 1, tenants: 1, want: took},
+		{count: 1, ofTenant: 1, rest: 1, turns: 1, tenants: 1, want: 2 * took},
+		{count: 1, ofTenant: 1, rest: 3, turns: 1, tenants: 1, want: 4 * took},
+		{count: 1, ofTenant: 1, rest: 3, turns: 2, tenants: 1, want: 8 * took},
+		{count: 1, ofTenant: 1, rest: 3, turns: 2, tenants: 2, want: 8 * took},
+		{count: 2, ofTenant: 1, rest: 3, turns: 2, tenants: 2, want: 4 * took},
+		{count: 2, ofTenant: 1, rest: 3, turns: 4, tenants: 2, want: 8 * took},
+		{count: 2, ofTenant: 1, rest: 3, turns: 4, tenants: 1, want: 16 * took},
+		{count: 2, ofTenant: 2, rest: 3, turns: 4, tenants: 1, want: 8 * took},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			turns, err := NewTurns("test", test.count, test.rest, 1000)
+			turns, err := NewTurns("test", test.count, test.ofTenant, test.rest, 1000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestTurnsTakeTheirPartOfTheTime(t *testing.T) {
 
 // Nothing is done for who has left before.
 func TestTurnOfWhoHasLeftIsNotTaken(t *testing.T) {
-	turns, err := NewTurns("test", 1, 1, 1000)
+	turns, err := NewTurns("test", 1, 1, 1, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestManyTurnsOfAUserDelayOthersByOne(t *testing.T) {
 		most time.Duration
 	}{{shares.Flow{Tenant: "b"}, 0}, {shares.Flow{Tenant: "a", User: "other"}, 4 * took}} {
 		synctest.Test(t, func(t *testing.T) {
-			turns, err := NewTurns("test", 2, 3, 1000)
+			turns, err := NewTurns("test", 2, 1, 3, 1000)
 			if err != nil {
 				t.Fatal(err)
 			}

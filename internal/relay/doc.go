@@ -16,7 +16,7 @@
 //     run out of stream ids.
 //   - Replicate keeps one session with the leader, over a connection of its own, and opens
 //     it again while that one leads. A session with a former leader lasts until that ends
-//     it. A leader of a release without replication is tried every 10 s.
+//     it.
 //   - Query has the leader answer a GET, over a connection that only queries use.
 //   - A replica is not ready (Relay.Check) while it cannot forward, and not elected
 //     (Relay.Ready) before the apiserver has accepted its own token.

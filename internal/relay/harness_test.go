@@ -109,13 +109,11 @@ func newReplica(t testing.TB, o options) *replica {
 		if o.set != nil {
 			o.set(in, s)
 		}
-		with := relay.DefaultOptions()
-		with.Identity, with.Gate, with.Reviewer, with.TokenFile, with.Audience = "me", r.gate, o.reviewer, o.token, peerAudience
-		with.Registerer, with.LeaderRenewed = in.Registerer, o.renewed
-		with.MaxInFlight = cmp.Or(s.MaxInFlight, with.MaxInFlight)
-		with.LeaderWait = cmp.Or(o.leaderWait, 5*time.Second)
-		with.UnreachableAfter = cmp.Or(o.unreachableAfter, with.UnreachableAfter)
-		r.relay = must(relay.New(with))
+		r.relay = must(relay.New(relay.Options{
+			Identity: "me", Gate: r.gate, Reviewer: o.reviewer, TokenFile: o.token, Audience: peerAudience,
+			Registerer: in.Registerer, LeaderRenewed: o.renewed, MaxInFlight: cmp.Or(s.MaxInFlight, intake.DefaultMaxInFlight),
+			LeaderWait: cmp.Or(o.leaderWait, 5*time.Second), UnreachableAfter: cmp.Or(o.unreachableAfter, 15*time.Second/2),
+		}))
 		s.Forwarder = r.relay
 	})
 	t.Cleanup(r.relay.Close)

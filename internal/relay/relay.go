@@ -35,12 +35,8 @@ type Relay struct {
 
 var _ intake.Forwarder = &Relay{}
 
-// New returns a relay that knows no leader. It fails if the options are not valid or a
-// metric cannot be registered.
+// New returns a relay that knows no leader. It fails if a metric cannot be registered.
 func New(o Options) (*Relay, error) {
-	if err := o.validate(); err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
-	}
 	if o.LeaderRenewed == nil {
 		o.LeaderRenewed = time.Now
 	}

@@ -17,9 +17,6 @@ const (
 	minSessionPause = 50 * time.Millisecond
 	maxSessionPause = time.Second
 	steadySession   = 10 * time.Second
-	// unsupportedPause is between two attempts to open one with a leader of a release
-	// without replication.
-	unsupportedPause = 10 * time.Second
 )
 
 // Follow is the follower's end of a session. It returns soon after ctx has ended or the
@@ -32,17 +29,7 @@ type Follow func(ctx context.Context, leader io.ReadWriteCloser) error
 // that context. It must be called once. Nothing is opened before the apiserver has accepted
 // this replica's own token.
 func (r *Relay) Replicate(ctx context.Context, follow Follow) error {
-	return r.keepSessions(ctx, func(ctx context.Context, leader leaderServer) error {
-		err := r.openSession(ctx, leader, follow)
-		r.logSession(ctx, leader, err)
-		return err
-	})
-}
-
-// keepSessions has a session opened with the leader that SetLeader has named, and again
-// while that one leads. open returns when the session has ended.
-func (r *Relay) keepSessions(ctx context.Context, open func(context.Context, leaderServer) error) error {
-	f := &following{relay: r, open: open, leaders: make(map[leaderServer]struct{})}
+	f := &following{relay: r, follow: follow, leaders: make(map[leaderServer]struct{})}
 	defer f.sessions.Wait()
 	_ = r.Ready(ctx) // an error is the end of ctx
 	for ctx.Err() == nil {
@@ -58,10 +45,10 @@ func (r *Relay) keepSessions(ctx context.Context, open func(context.Context, lea
 	return nil
 }
 
-// following is the sessions of one kind of this replica.
+// following is the sessions of this replica.
 type following struct {
 	relay    *Relay
-	open     func(context.Context, leaderServer) error
+	follow   Follow
 	sessions sync.WaitGroup
 
 	mu      sync.Mutex
@@ -97,22 +84,18 @@ func (f *following) run(ctx context.Context, leader leaderServer) {
 	pause := time.Duration(0)
 	for !f.remove(ctx, leader) {
 		began := time.Now()
-		err := f.open(ctx, leader)
-		pause = nextPause(pause, time.Since(began), err)
+		f.relay.logSession(ctx, leader, f.relay.openSession(ctx, leader, f.follow))
+		pause = nextPause(pause, time.Since(began))
 		f.relay.awaitAnother(ctx, leader, pause-rand.N(pause/5))
 	}
 }
 
 // nextPause returns the time until a session is opened again that was open for a while.
-func nextPause(last, lasted time.Duration, err error) time.Duration {
-	switch {
-	case errors.Is(err, errUnsupported):
-		return unsupportedPause
-	case lasted >= steadySession:
+func nextPause(last, lasted time.Duration) time.Duration {
+	if lasted >= steadySession {
 		return minSessionPause
-	default:
-		return min(max(2*last, minSessionPause), maxSessionPause)
 	}
+	return min(max(2*last, minSessionPause), maxSessionPause)
 }
 
 // awaitAnother returns when the leader leads no more, or after some time.

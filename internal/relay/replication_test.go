@@ -14,7 +14,6 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/test/await"
@@ -221,35 +220,6 @@ func TestSessionIsWithTheLeaderUntilThatEnds(t *testing.T) {
 	first.next(t)
 	stop()
 	other.WantMetric(t, 0, "eventd_relay_sessions")
-}
-
-// No session is opened, and none is tried again at once.
-func TestLeaderWithoutReplicationIsLeftAlone(t *testing.T) {
-	for name, set := range map[string]setting{
-		"not found": nil,
-		"denied": authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionDeny, "", nil
-		}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			var asked atomic.Int32
-			leader := newReplica(t, options{set: set})
-			where := listen(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				asked.Add(1)
-				leader.ServeHTTP(w, req)
-			}))
-			other := newReplica(t, options{})
-			followed, stop := other.replicate(t)
-			where.leads(other)
-			await.Until(t, "it is tried", func() bool { return asked.Load() > 0 })
-			time.Sleep(200 * time.Millisecond)
-			began := time.Now()
-			stop()
-			if took := time.Since(began); asked.Load() > 1 || len(followed) > 0 || took > time.Second {
-				t.Errorf("tried %d times, %d sessions, stopped after %s", asked.Load(), len(followed), took)
-			}
-		})
-	}
 }
 
 func TestLeaderThatDoesNotAnswerDelaysNoShutdown(t *testing.T) {

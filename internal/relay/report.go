@@ -22,11 +22,12 @@ const (
 
 // Report sends to the leader what state returns: now, when the leader has changed, every ReportPeriod and,
 // once more, when ctx ends. It returns then. A report that fails is not repeated, and nobody is told: the
-// next one is sent soon. A leader of a release without reports is sent one every 10 s.
+// next one is sent soon.
 func (r *Relay) Report(ctx context.Context, state func() []byte) {
 	for ctx.Err() == nil {
 		changed := r.leaderChanges.changed()
-		timer := time.NewTimer(r.report(ctx, state(), ReportPeriod))
+		r.report(ctx, state(), ReportPeriod)
+		timer := time.NewTimer(ReportPeriod)
 		select {
 		case <-timer.C:
 		case <-changed:
@@ -34,29 +35,24 @@ func (r *Relay) Report(ctx context.Context, state func() []byte) {
 		}
 		timer.Stop()
 	}
-	_ = r.report(context.WithoutCancel(ctx), state(), lastReportTimeout)
+	r.report(context.WithoutCancel(ctx), state(), lastReportTimeout)
 }
 
-// report sends one report, and returns the time until the next one.
-func (r *Relay) report(ctx context.Context, state []byte, timeout time.Duration) time.Duration {
+func (r *Relay) report(ctx context.Context, state []byte, timeout time.Duration) {
 	name := r.peers.lastName()
 	if r.connections() == nil || name == "" {
-		return ReportPeriod
+		return
 	}
 	asserted, err := r.assertSelf(name)
 	if err != nil {
-		return ReportPeriod // a name can always be encoded
+		return // a name can always be encoded
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	a, err := r.send(ctx, time.Now().Add(timeout), &outgoing{
+	_, _ = r.send(ctx, time.Now().Add(timeout), &outgoing{
 		url: url.URL{Path: intake.ReplicaStatePath}, method: http.MethodPost, body: state,
 		header: http.Header{intake.AssertedUserHeader: {asserted}, "Content-Type": {"application/json"}},
 	})
-	if err == nil && isUnsupported(a.code) {
-		return unsupportedPause
-	}
-	return ReportPeriod
 }
 
 // assertSelf returns the header that names this replica. The leader knows replicas by an asserted user: this
@@ -69,10 +65,4 @@ func (r *Relay) assertSelf(name string) (string, error) {
 		return "", fmt.Errorf("asserting this replica: %w", err)
 	}
 	return asserted, nil
-}
-
-// isUnsupported reports whether the leader is of a release without a path: its authorizer denies a path that
-// it does not serve.
-func isUnsupported(code int) bool {
-	return code == http.StatusForbidden || code == http.StatusNotFound || code == http.StatusMethodNotAllowed
 }

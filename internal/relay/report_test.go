@@ -126,10 +126,10 @@ func TestReportIsThatOfAReplica(t *testing.T) {
 	}
 }
 
-// A leader of a release without reports, or one that never answers, holds up nothing.
+// A leader that refuses reports, or never answers, holds up nothing.
 func TestReportWaitsForNoLeader(t *testing.T) {
 	hangs := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
-	for name, leader := range map[string]http.Handler{"former release": newReplica(t, options{}), "hangs": hangs} {
+	for name, leader := range map[string]http.Handler{"refuses": newReplica(t, options{}), "hangs": hangs} {
 		t.Run(name, func(t *testing.T) {
 			asked := make(chan struct{}, 100)
 			other := newReplica(t, options{})

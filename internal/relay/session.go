@@ -22,11 +22,7 @@ const (
 	sessionWriteTimeout = 10 * time.Second
 )
 
-var (
-	// errUnsupported is of a leader of a release without a kind of sessions.
-	errUnsupported = errors.New("the leader's release has no such sessions")
-	errSilent      = errors.New("the leader does not answer in time")
-)
+var errSilent = errors.New("the leader does not answer in time")
 
 // openSession opens a session, on a connection of its own, and returns when it has ended.
 func (r *Relay) openSession(ctx context.Context, leader leaderServer, follow Follow) error {
@@ -67,16 +63,11 @@ func (r *Relay) requestSession(request, life context.Context, cancel context.Can
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(request))
 	}
-	switch {
-	case response.StatusCode == http.StatusOK:
-		return response, nil
-	case isUnsupported(response.StatusCode):
-		err = errUnsupported
-	default:
-		err = errors.New("the leader answers " + response.Status)
+	if response.StatusCode != http.StatusOK {
+		_ = response.Body.Close()
+		return nil, errors.New("the leader answers " + response.Status)
 	}
-	_ = response.Body.Close()
-	return nil, err
+	return response, nil
 }
 
 func (r *Relay) sessionRequest(ctx context.Context, leader leaderServer, body io.Reader) (*http.Request, error) {

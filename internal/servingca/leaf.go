@@ -8,7 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"math/big"
+	mathrand "math/rand/v2"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -51,7 +51,7 @@ func issue(a *authority, names []string, now time.Time, times Times) (*leaf, err
 	return &leaf{
 		certificate: &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: parsed},
 		issuer:      a.certificate,
-		renewAt:     now.Add(times.LeafRenewAfter - jitter(times.LeafRenewAfter/10)),
+		renewAt:     now.Add(times.LeafRenewAfter - mathrand.N(times.LeafRenewAfter/10+1)),
 	}, nil
 }
 
@@ -71,13 +71,4 @@ func (m *Manager) renew(ctx context.Context) {
 	m.metrics.issued.Inc()
 	setExpiry(m.metrics.leafExpires, l.certificate.Leaf)
 	klog.FromContext(ctx).Info("Issued a serving certificate", "expires", l.certificate.Leaf.NotAfter, "issuer", l.issuer.Subject.CommonName)
-}
-
-// jitter returns a random duration of at most limit.
-func jitter(limit time.Duration) time.Duration {
-	n, err := rand.Int(rand.Reader, big.NewInt(max(int64(limit), 1)))
-	if err != nil {
-		return 0
-	}
-	return time.Duration(n.Int64())
 }

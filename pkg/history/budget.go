@@ -38,7 +38,8 @@ func newBudget() (*budget, error) {
 	if processors == 1 {
 		rest = 1
 	}
-	turns, err := fairqueue.NewTurns("history", min(max(processors/2, 1), maxDecoding), rest, maxWaiting)
+	count := min(max(processors/2, 1), maxDecoding)
+	turns, err := fairqueue.NewTurns("history", count, count, rest, maxWaiting)
 	return &budget{decoding: turns, results: shares.New(maxResultsBytes), ahead: shares.New(maxAheadBytes)}, err
 }
 

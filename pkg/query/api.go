@@ -94,7 +94,8 @@ func New(o Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}
-	answers, err := fairqueue.NewTurns("answers", max(1, runtime.GOMAXPROCS(0)/4), answerRest, maxTails)
+	count := max(1, runtime.GOMAXPROCS(0)/4)
+	answers, err := fairqueue.NewTurns("answers", count, count, answerRest, maxTails)
 	if err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}

@@ -33,11 +33,11 @@ const (
 type matches struct{ compilations, evaluations *fairqueue.Turns }
 
 func newMatches() (*matches, error) {
-	compilations, err := fairqueue.NewTurns("compilations", matchTurns, matchRest, maxTails)
+	compilations, err := fairqueue.NewTurns("compilations", matchTurns, matchTurns/2, matchRest, maxTails)
 	if err != nil {
 		return nil, err
 	}
-	evaluations, err := fairqueue.NewTurns("evaluations", matchTurns, matchRest, maxTails)
+	evaluations, err := fairqueue.NewTurns("evaluations", matchTurns, matchTurns/2, matchRest, maxTails)
 	return &matches{compilations, evaluations}, err
 }
 

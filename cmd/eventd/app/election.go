@@ -59,13 +59,12 @@ func (p *process) newRelay() (*relay.Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := relay.DefaultOptions()
-	options.Identity, options.Gate, options.Reviewer = p.elector.Identity(), p.gate, reviewer
-	options.TokenFile, options.Audience = p.options.LeaderElection.PeerTokenFile, p.options.LeaderElection.PeerAudience
-	options.LeaderRenewed, options.UnreachableAfter = p.elector.Renewed, p.options.LeaderElection.LeaseDuration/2
-	options.MaxInFlight = p.options.MaxRequestsInFlight
-	options.Registerer = p.registry
-	return relay.New(options)
+	return relay.New(relay.Options{
+		Identity: p.elector.Identity(), Gate: p.gate, Reviewer: reviewer,
+		TokenFile: p.options.LeaderElection.PeerTokenFile, Audience: p.options.LeaderElection.PeerAudience,
+		LeaderWait: relay.DefaultLeaderWait, LeaderRenewed: p.elector.Renewed, UnreachableAfter: p.options.LeaderElection.LeaseDuration / 2,
+		MaxInFlight: p.options.MaxRequestsInFlight, Registerer: p.registry,
+	})
 }
 
 // electionOptions returns the options of the elector that flags choose.

@@ -85,10 +85,11 @@ func (c *Client) toEventd(config *rest.Config, options Options) (http.RoundTripp
 	if i := config.Impersonate; i.UserName != "" || i.UID != "" || len(i.Groups) > 0 || len(i.Extra) > 0 {
 		return nil, errImpersonation
 	}
-	own, err := credentials(config)
+	own, err := config.TransportConfig()
 	if err != nil {
 		return nil, err
 	}
+	own.TLS.NextProtos = []string{"h2", "http/1.1"}
 	if c.dialer, err = newDialer(config, own, options); err != nil {
 		return nil, err
 	}
