@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/internal/instrument"
 )
 
 // The reasons of failures.
@@ -26,34 +28,19 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "eventd_serving_ca_" + name, Help: help})
-	}
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "eventd_serving_ca_" + name, Help: help})
-	}
+	set := instrument.New(r)
 	m := &metrics{
-		leafExpires: gauge("certificate_expiration_timestamp_seconds", "Unix time at which the serving certificate of this replica expires; 0 without one of --serving-ca."),
-		caExpires:   gauge("expiration_timestamp_seconds", "Unix time at which the CA expires that issues serving certificates; 0 if this replica knows none."),
-		issued:      counter("certificates_issued_total", "Serving certificates that this replica has issued for itself."),
-		rotations:   counter("rotations_total", "CAs that this replica, as the leader, has replaced by the next one."),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "eventd_serving_ca_errors_total",
-			Help: "Failures about the CA of serving certificates, and changes of its Secret and ConfigMap by others, which the leader repairs.",
-		}, []string{"reason"}),
+		leafExpires: set.Gauge("eventd_serving_ca_certificate_expiration_timestamp_seconds", "Unix time at which the serving certificate of this replica expires; 0 without one of --serving-ca."),
+		caExpires:   set.Gauge("eventd_serving_ca_expiration_timestamp_seconds", "Unix time at which the CA expires that issues serving certificates; 0 if this replica knows none."),
+		issued:      set.Counter("eventd_serving_ca_certificates_issued_total", "Serving certificates that this replica has issued for itself."),
+		rotations:   set.Counter("eventd_serving_ca_rotations_total", "CAs that this replica, as the leader, has replaced by the next one."),
+		failures: set.CounterVec("eventd_serving_ca_errors_total",
+			"Failures about the CA of serving certificates, and changes of its Secret and ConfigMap by others, which the leader repairs.", "reason"),
 	}
 	for _, reason := range reasons {
 		m.failures.WithLabelValues(reason)
 	}
-	if r == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.leafExpires, m.caExpires, m.issued, m.rotations, m.failures} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, set.Err()
 }
 
 func (m *metrics) failed(reason string) { m.failures.WithLabelValues(reason).Inc() }

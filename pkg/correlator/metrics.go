@@ -1,6 +1,10 @@
 package correlator
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/internal/instrument"
+)
 
 type metrics struct {
 	decisions [len(reasons)]prometheus.Counter
@@ -11,23 +15,14 @@ type metrics struct {
 
 // newMetrics returns the metrics, and registers them unless the registerer is nil.
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "eventd_correlator_decisions_total",
-		Help: "Decisions by reason: new_series, repeat, combined (counted on its group's combined Event), budget_spent (dropped).",
-	}, []string{"reason"})
-	deferred := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "eventd_correlator_deferred_total",
-		Help: "Occurrences with a deferred write, by reason: spaced (series written recently), settling (final count awaited), budget (subject without token).",
-	}, []string{"reason"})
+	set := instrument.New(r)
+	decisions := set.CounterVec("eventd_correlator_decisions_total",
+		"Decisions by reason: new_series, repeat, combined (counted on its group's combined Event), budget_spent (dropped).", "reason")
+	deferred := set.CounterVec("eventd_correlator_deferred_total",
+		"Occurrences with a deferred write, by reason: spaced (series written recently), settling (final count awaited), budget (subject without token).", "reason")
 	m := &metrics{
-		subjects: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "eventd_correlator_subjects",
-			Help: "Subjects in the cache.",
-		}),
-		evictions: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "eventd_correlator_evictions_total",
-			Help: "Subjects evicted because the cache was full.",
-		}),
+		subjects:  set.Gauge("eventd_correlator_subjects", "Subjects in the cache."),
+		evictions: set.Counter("eventd_correlator_evictions_total", "Subjects evicted because the cache was full."),
 	}
 	for reason, name := range reasons {
 		m.decisions[reason] = decisions.WithLabelValues(name)
@@ -37,13 +32,5 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			m.deferred[deferral] = deferred.WithLabelValues(name)
 		}
 	}
-	if r == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{decisions, deferred, m.subjects, m.evictions} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, set.Err()
 }

@@ -1,10 +1,11 @@
 package delivery
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/internal/instrument"
 )
 
 // durationBuckets are upper bounds in seconds: from a receiver on the same node to the default
@@ -137,18 +138,13 @@ type cursorMetrics struct {
 
 // newMetrics registers the metrics of a Delivery; a nil registerer leaves them out.
 func newMetrics(d *Delivery, r prometheus.Registerer) (*cursorMetrics, error) {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "eventd_cursors_" + name, Help: help})
-	}
-	m := &cursorMetrics{
-		writes:      counter("writes_total", "Writes of the cursors of all receivers."),
-		failed:      counter("writes_failed_total", "Writes of the cursors that failed, or have no answer."),
-		readsFailed: counter("reads_failed_total", "Reads of the cursors at the start of a term that failed. Nothing is delivered until one succeeds."),
-		unreadable:  counter("unreadable_total", "Stored cursors that could not be decoded. Their receivers start as new ones."),
-		created:     counter("created_total", "Times that the ConfigMap of the cursors did not exist at the start of a term. All receivers started as new ones."),
-	}
-	if r == nil {
-		return m, nil
-	}
-	return m, errors.Join(r.Register(m.writes), r.Register(m.failed), r.Register(m.readsFailed), r.Register(m.unreadable), r.Register(m.created), r.Register(collector{d}))
+	set := instrument.New(r)
+	set.Add(collector{d})
+	return &cursorMetrics{
+		writes:      set.Counter("eventd_cursors_writes_total", "Writes of the cursors of all receivers."),
+		failed:      set.Counter("eventd_cursors_writes_failed_total", "Writes of the cursors that failed, or have no answer."),
+		readsFailed: set.Counter("eventd_cursors_reads_failed_total", "Reads of the cursors at the start of a term that failed. Nothing is delivered until one succeeds."),
+		unreadable:  set.Counter("eventd_cursors_unreadable_total", "Stored cursors that could not be decoded. Their receivers start as new ones."),
+		created:     set.Counter("eventd_cursors_created_total", "Times that the ConfigMap of the cursors did not exist at the start of a term. All receivers started as new ones."),
+	}, set.Err()
 }

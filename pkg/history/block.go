@@ -130,7 +130,7 @@ type codec struct {
 	decoded prometheus.Counter // blocks
 }
 
-func newCodec(s sizes) (*codec, error) {
+func newCodec(s sizes, decoded prometheus.Counter) (*codec, error) {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
 		zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
 	if err != nil {
@@ -140,7 +140,7 @@ func newCodec(s sizes) (*codec, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &codec{encoder: encoder, decoder: decoder, sizes: s, decoded: decodedBlocks()}
+	c := &codec{encoder: encoder, decoder: decoder, sizes: s, decoded: decoded}
 	for i := range c.seeds {
 		c.seeds[i] = maphash.MakeSeed()
 	}

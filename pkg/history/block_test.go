@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -158,7 +159,7 @@ func FuzzEncode(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	c, err := newCodec(smallSizes)
+	c, err := newCodec(smallSizes, prometheus.NewCounter(prometheus.CounterOpts{}))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func FuzzEncode(f *testing.F) {
 }
 
 func TestVersionsOfAClusterComeBack(t *testing.T) {
-	c, err := newCodec(defaultSizes(capacity))
+	c, err := newCodec(defaultSizes(capacity), prometheus.NewCounter(prometheus.CounterOpts{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func TestVersionsOfAClusterComeBack(t *testing.T) {
 
 // FuzzDecode: a frame that is not what was encoded is an error, and no panic.
 func FuzzDecode(f *testing.F) {
-	c, err := newCodec(smallSizes)
+	c, err := newCodec(smallSizes, prometheus.NewCounter(prometheus.CounterOpts{}))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -235,7 +236,7 @@ func FuzzDecode(f *testing.F) {
 
 // Whatever byte of a frame is wrong, all rows come, or an error.
 func TestABlockWithAWrongByte(t *testing.T) {
-	c, err := newCodec(smallSizes)
+	c, err := newCodec(smallSizes, prometheus.NewCounter(prometheus.CounterOpts{}))
 	if err != nil {
 		t.Fatal(err)
 	}

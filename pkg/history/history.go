@@ -54,7 +54,14 @@ func New(opts Options) (*History, error) {
 }
 
 func newHistory(opts Options, s sizes) (*History, error) {
-	c, err := newCodec(s)
+	m := opts.Metrics
+	if m == nil {
+		var err error
+		if m, err = NewMetrics(nil); err != nil {
+			return nil, fmt.Errorf("history: %w", err)
+		}
+	}
+	c, err := newCodec(s, m.decoded)
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
@@ -62,16 +69,8 @@ func newHistory(opts Options, s sizes) (*History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	h := &History{
-		maxBytes: opts.MaxBytes, sizes: s, codec: c, budget: budget, metrics: opts.Metrics, store: newStore(), beginning: true,
-	}
-	if h.metrics == nil {
-		if h.metrics, err = NewMetrics(nil); err != nil {
-			return nil, fmt.Errorf("history: %w", err)
-		}
-	}
-	c.decoded = h.metrics.decoded
-	h.metrics.current.Store(h)
+	h := &History{maxBytes: opts.MaxBytes, sizes: s, codec: c, budget: budget, metrics: m, store: newStore(), beginning: true}
+	m.current.Store(h)
 	return h, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/eventd/eventd/internal/instrument"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -29,44 +30,24 @@ type metrics struct {
 
 // newMetrics registers the intake's metrics; a nil registerer leaves them out.
 func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
+	set := instrument.New(r)
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "eventd_intake_requests_total",
-			Help: "Requests about Events by API, verb and HTTP status code.",
-		}, []string{"api", "verb", "code"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "eventd_intake_request_duration_seconds",
-			Help:    "Duration of requests about Events by verb, including the write.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
-		}, []string{"verb"}),
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "eventd_intake_in_flight",
-			Help: "Requests about Events in flight.",
-		}),
-		inFlightCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "eventd_intake_in_flight_capacity",
-			Help: "Maximum number of requests in flight. Above it, or above its share, a caller gets 429.",
-		}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "eventd_intake_refused_total",
-			Help: "Requests refused to protect others by reason: 401 for credentials, 431 for headers, otherwise 429.",
-		}, []string{"reason"}),
-		aborted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "eventd_intake_aborted_answers_total",
-			Help: "Incomplete responses by reason: write (client left or did not read), share (of unread responses exceeded), too_large.",
-		}, []string{"reason"}),
-		waitingForSeat: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "eventd_intake_waiting_for_seat",
-			Help: "Requests waiting for a seat.",
-		}),
-		seatsCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "eventd_intake_seats",
-			Help: "Maximum number of requests decoded and handled at once; 0 until the server starts.",
-		}),
-		batched: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "eventd_intake_batched_events_total",
-			Help: "Events in batches by HTTP status code. A batch is one request of eventd_intake_requests_total.",
-		}, []string{"code"}),
+		requests: set.CounterVec("eventd_intake_requests_total",
+			"Requests about Events by API, verb and HTTP status code.", "api", "verb", "code"),
+		duration: set.HistogramVec("eventd_intake_request_duration_seconds",
+			"Duration of requests about Events by verb, including the write.", prometheus.ExponentialBuckets(0.001, 2, 16), "verb"),
+		inFlight: set.Gauge("eventd_intake_in_flight", "Requests about Events in flight."),
+		inFlightCapacity: set.Gauge("eventd_intake_in_flight_capacity",
+			"Maximum number of requests in flight. Above it, or above its share, a caller gets 429."),
+		refused: set.CounterVec("eventd_intake_refused_total",
+			"Requests refused to protect others by reason: 401 for credentials, 431 for headers, otherwise 429.", "reason"),
+		aborted: set.CounterVec("eventd_intake_aborted_answers_total",
+			"Incomplete responses by reason: write (client left or did not read), share (of unread responses exceeded), too_large.", "reason"),
+		waitingForSeat: set.Gauge("eventd_intake_waiting_for_seat", "Requests waiting for a seat."),
+		seatsCapacity: set.Gauge("eventd_intake_seats",
+			"Maximum number of requests decoded and handled at once; 0 until the server starts."),
+		batched: set.CounterVec("eventd_intake_batched_events_total",
+			"Events in batches by HTTP status code. A batch is one request of eventd_intake_requests_total.", "code"),
 	}
 	for _, code := range []int{http.StatusCreated, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		m.batched.WithLabelValues(strconv.Itoa(code))
@@ -86,37 +67,13 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 			}
 		}
 	}
-	if r == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_intake_oldest_in_flight_seconds",
-			Help: "Age of the oldest request in flight.",
-		}, func() float64 { return m.arrivals.oldest().Seconds() }),
-		m.requests, m.duration, m.inFlight, m.inFlightCapacity, m.refused, m.aborted, m.waitingForSeat, m.seatsCapacity, m.batched,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_intake_unwritten_bytes",
-			Help: "Memory of responses that clients have not read.",
-		}, func() float64 { return float64(i.unread.InUse()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_intake_unwritten_bytes_capacity",
-			Help: "Maximum memory of unread responses. Above its share, a client's responses are aborted.",
-		}, func() float64 { return maxUnreadBytes }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_intake_names",
-			Help: "Posted names in the cache.",
-		}, func() float64 { return float64(i.names.count()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_intake_names_capacity",
-			Help: "Capacity of the cache of posted names.",
-		}, func() float64 { return float64(i.options.MaxNames) }),
-	} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	set.GaugeFunc("eventd_intake_oldest_in_flight_seconds", "Age of the oldest request in flight.", func() float64 { return m.arrivals.oldest().Seconds() })
+	set.GaugeFunc("eventd_intake_unwritten_bytes", "Memory of responses that clients have not read.", func() float64 { return float64(i.unread.InUse()) })
+	set.GaugeFunc("eventd_intake_unwritten_bytes_capacity",
+		"Maximum memory of unread responses. Above its share, a client's responses are aborted.", func() float64 { return maxUnreadBytes })
+	set.GaugeFunc("eventd_intake_names", "Posted names in the cache.", func() float64 { return float64(i.names.count()) })
+	set.GaugeFunc("eventd_intake_names_capacity", "Capacity of the cache of posted names.", func() float64 { return float64(i.options.MaxNames) })
+	return m, set.Err()
 }
 
 // observe counts every request about Events by its status code, whichever filter or

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/eventd/eventd/internal/fairqueue"
+	"github.com/eventd/eventd/internal/instrument"
 	"github.com/eventd/eventd/internal/shares"
 )
 
@@ -84,13 +85,12 @@ type queries struct {
 
 // newQueries registers the metrics of queries.
 func newQueries(o *ServerOptions, control *flowControl) (*queries, error) {
+	set := instrument.New(o.Intake.options.Registerer)
 	q := &queries{
 		api: o.Queries, resources: make(map[string]bool),
 		watches: shares.New(maxWatches), unread: shares.New(maxUnreadQueryBytes), control: control,
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "eventd_query_requests_total",
-			Help: "Queries by resource and HTTP status code. A watch counts when it begins.",
-		}, []string{"resource", "code"}),
+		requests: set.CounterVec("eventd_query_requests_total",
+			"Queries by resource and HTTP status code. A watch counts when it begins.", "resource", "code"),
 	}
 	for _, r := range o.Queries.Resources() {
 		q.resources[r.Name] = true
@@ -105,24 +105,10 @@ func newQueries(o *ServerOptions, control *flowControl) (*queries, error) {
 	if q.seats, err = fairqueue.New("queries", querySeats, maxQueries, nil); err != nil {
 		return nil, err
 	}
-	return q, q.register(o.Intake.options.Registerer)
-}
-
-func (q *queries) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	return errors.Join(
-		r.Register(q.requests),
-		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_query_watches",
-			Help: "Open watches of queries.",
-		}, func() float64 { return float64(q.watches.InUse()) })),
-		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_query_watches_capacity",
-			Help: "Maximum number of open watches. Above it, or above its share, a caller gets 429.",
-		}, func() float64 { return maxWatches })),
-	)
+	set.GaugeFunc("eventd_query_watches", "Open watches of queries.", func() float64 { return float64(q.watches.InUse()) })
+	set.GaugeFunc("eventd_query_watches_capacity", "Maximum number of open watches. Above it, or above its share, a caller gets 429.",
+		func() float64 { return maxWatches })
+	return q, set.Err()
 }
 
 // resource returns the resource that a request queries, "" if it is no query. q may be nil.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/eventd/eventd/internal/grace"
+	"github.com/eventd/eventd/internal/instrument"
 	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/ledger"
@@ -220,13 +221,8 @@ func (c *correlating) watch() {
 
 // register registers the gauge of a stalled decision.
 func (c *correlating) register(r prometheus.Registerer) error {
-	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "eventd_correlator_stalled",
-		Help: "1 while a key function has not returned for 10 s or more. Nothing is written meanwhile.",
-	}, func() float64 {
-		if c.stalled.Load() {
-			return 1
-		}
-		return 0
-	}))
+	set := instrument.New(r)
+	set.GaugeFunc("eventd_correlator_stalled", "1 while a key function has not returned for 10 s or more. Nothing is written meanwhile.",
+		func() float64 { return instrument.Bool(c.stalled.Load()) })
+	return set.Err()
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/instrument"
 )
 
 // maxClassicMessage is the limit of a classic message, in bytes. The apiserver has none;
@@ -50,20 +51,14 @@ type Repairs struct {
 // NewRepairs returns counters that are registered with r, unless r is nil. An error is
 // one of registering.
 func NewRepairs(r prometheus.Registerer) (*Repairs, error) {
-	counts := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "eventd_recorder_repairs_total",
-		Help: "Fields of Events repaired because the apiserver would refuse them, by repair.",
-	}, []string{"repair"})
+	set := instrument.New(r)
+	counts := set.CounterVec("eventd_recorder_repairs_total",
+		"Fields of Events repaired because the apiserver would refuse them, by repair.", "repair")
 	repairs := &Repairs{counters: make(map[repair]prometheus.Counter, len(allRepairs))}
 	for _, done := range allRepairs {
 		repairs.counters[done] = counts.WithLabelValues(string(done))
 	}
-	if r != nil {
-		if err := r.Register(counts); err != nil {
-			return nil, err
-		}
-	}
-	return repairs, nil
+	return repairs, set.Err()
 }
 
 func (r *Repairs) count(done repair) {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/eventd/eventd/internal/grace"
+	"github.com/eventd/eventd/internal/instrument"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/replication"
 )
@@ -224,41 +225,26 @@ func (s *Sink) AwaitFollower(ctx context.Context) error {
 
 // registerHoldings registers the metrics of holdings; a nil registerer leaves them out.
 func registerHoldings(h *replication.Holdings, r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	return errors.Join(
-		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_held_occurrences",
-			Help: "Occurrences of other replicas that this one holds; on the leader, what former ones left.",
-		}, func() float64 { occurrences, _ := h.Usage(); return float64(occurrences) })),
-		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_held_bytes",
-			Help: "Memory of the occurrences of other replicas.",
-		}, func() float64 { _, bytes := h.Usage(); return float64(bytes) })),
-	)
+	set := instrument.New(r)
+	set.GaugeFunc("eventd_held_occurrences", "Occurrences of other replicas that this one holds; on the leader, what former ones left.",
+		func() float64 { occurrences, _ := h.Usage(); return float64(occurrences) })
+	set.GaugeFunc("eventd_held_bytes", "Memory of the occurrences of other replicas.",
+		func() float64 { _, bytes := h.Usage(); return float64(bytes) })
+	return set.Err()
 }
 
-// registerFollowers registers the metrics of a sink's followers, if it may have any.
-func registerFollowers(s *Sink, r prometheus.Registerer) error {
-	if s.journal == nil {
-		return nil
+// addFollowers adds the metrics of a sink's followers.
+func addFollowers(set *instrument.Set, s *Sink) {
+	set.GaugeFunc("eventd_sink_unreplicated_occurrences",
+		"Pending occurrences that no follower has acknowledged, also what is sent within 50 ms; all if no follower is complete.",
+		func() float64 { return float64(s.unreplicated()) })
+	for state, count := range map[string]func(replication.State) int{
+		"complete":    func(f replication.State) int { return f.Complete },
+		"catching_up": func(f replication.State) int { return f.CatchingUp },
+	} {
+		set.With(prometheus.Labels{"state": state}).GaugeFunc("eventd_sink_followers",
+			"Followers, by state: complete (they acknowledge everything in time), catching_up.", func() float64 { return float64(count(s.followers())) })
 	}
-	followers := func(state string, count func(replication.State) int) error {
-		return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "eventd_sink_followers",
-			Help:        "Followers, by state: complete (they acknowledge everything in time), catching_up.",
-			ConstLabels: prometheus.Labels{"state": state},
-		}, func() float64 { return float64(count(s.followers())) }))
-	}
-	return errors.Join(
-		followers("complete", func(f replication.State) int { return f.Complete }),
-		followers("catching_up", func(f replication.State) int { return f.CatchingUp }),
-		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_sink_unreplicated_occurrences",
-			Help: "Pending occurrences that no follower has acknowledged, also what is sent within 50 ms; all if no follower is complete.",
-		}, func() float64 { return float64(s.unreplicated()) })),
-	)
 }
 
 func (s *Sink) followers() replication.State {

@@ -16,7 +16,7 @@ import (
 // Trail is safe for concurrent use. Make it with New.
 type Trail struct {
 	limits
-	evictions prometheus.Counter // nil if the metrics are not registered
+	evictions prometheus.Counter
 	hash      hash
 
 	mu     sync.Mutex
@@ -132,9 +132,7 @@ func (t *Trail) charge(r *trace) {
 
 // evicted is called for a trace that has left the cache. The mutex is held.
 func (t *Trail) evicted(_ key, r *trace) {
-	if t.evictions != nil {
-		t.evictions.Inc()
-	}
+	t.evictions.Inc()
 	t.bytes -= r.charged
 	of := t.namespaces[r.key.namespace]
 	for _, s := range r.series {

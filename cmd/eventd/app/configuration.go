@@ -13,8 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/instrument"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	queryv1alpha1 "github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
@@ -74,21 +76,16 @@ type configurationMetrics struct {
 }
 
 func newConfigurationMetrics(r prometheus.Registerer) *configurationMetrics {
+	set := instrument.New(r)
 	m := &configurationMetrics{
-		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "eventd_configuration_info",
-			Help: "Always 1. The label is the SHA-256 of the configuration in force.",
-		}, []string{"hash"}),
-		successful: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "eventd_configuration_last_reload_successful",
-			Help: "Whether the last reload of the configuration succeeded: 1 or 0. After a failure the former one stays in force.",
-		}),
-		succeeded: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "eventd_configuration_last_reload_success_timestamp_seconds",
-			Help: "Time of the last reload that changed the configuration, in seconds since 1970.",
-		}),
+		hash: set.GaugeVec("eventd_configuration_info",
+			"Always 1. The label is the SHA-256 of the configuration in force.", "hash"),
+		successful: set.Gauge("eventd_configuration_last_reload_successful",
+			"Whether the last reload of the configuration succeeded: 1 or 0. After a failure the former one stays in force."),
+		succeeded: set.Gauge("eventd_configuration_last_reload_success_timestamp_seconds",
+			"Time of the last reload that changed the configuration, in seconds since 1970."),
 	}
-	r.MustRegister(m.hash, m.successful, m.succeeded)
+	utilruntime.Must(set.Err())
 	return m
 }
 

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
+	"github.com/eventd/eventd/internal/instrument"
 	"github.com/eventd/eventd/internal/shares"
 )
 
@@ -42,25 +44,18 @@ type boundedListener struct {
 
 // newBoundedListener limits l to most connections, and registers its metrics.
 func newBoundedListener(l net.Listener, most int, r prometheus.Registerer) *boundedListener {
+	set := instrument.New(r)
 	b := &boundedListener{
 		Listener: l,
 		shares:   shares.New(int64(most)),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "eventd_connections_refused_total",
-			Help: "Connections refused above the share of their address.",
-		}),
+		refused: set.Counter("eventd_connections_refused_total",
+			"Connections refused above the share of their address."),
 		conns: make(map[*boundedConn]struct{}),
 	}
-	r.MustRegister(b.refused,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_connections",
-			Help: "Open connections of clients and of other replicas.",
-		}, func() float64 { return float64(b.shares.InUse()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "eventd_connections_capacity",
-			Help: "Upper bound of connections; one address may use a third of it.",
-		}, func() float64 { return float64(most) }),
-	)
+	set.GaugeFunc("eventd_connections", "Open connections of clients and of other replicas.", func() float64 { return float64(b.shares.InUse()) })
+	set.GaugeFunc("eventd_connections_capacity", "Upper bound of connections; one address may use a third of it.",
+		func() float64 { return float64(most) })
+	utilruntime.Must(set.Err())
 	return b
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/internal/instrument"
 )
 
 type metrics struct {
@@ -18,24 +20,14 @@ type metrics struct {
 
 // newMetrics registers the sink's metrics; a nil registerer leaves them out.
 func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
+	set := instrument.New(r)
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "eventd_remote_requests_total",
-			Help: "Batches sent to eventd by HTTP status code; 0 means no response.",
-		}, []string{"code"}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "eventd_remote_request_duration_seconds",
-			Help:    "Response time of eventd to a batch.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
-		}),
-		items: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "eventd_remote_events_total",
-			Help: "Events in batches that eventd has handled, by HTTP status code of the Event.",
-		}, []string{"code"}),
-		retries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "eventd_remote_retries_total",
-			Help: "Batches that were not handled, and are sent again.",
-		}),
+		requests: set.CounterVec("eventd_remote_requests_total",
+			"Batches sent to eventd by HTTP status code; 0 means no response.", "code"),
+		duration: set.Histogram("eventd_remote_request_duration_seconds", "Response time of eventd to a batch.", prometheus.ExponentialBuckets(0.001, 2, 15)),
+		items: set.CounterVec("eventd_remote_events_total",
+			"Events in batches that eventd has handled, by HTTP status code of the Event.", "code"),
+		retries: set.Counter("eventd_remote_retries_total", "Batches that were not handled, and are sent again."),
 	}
 	for _, code := range []int32{http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable, 0} {
 		m.requests.WithLabelValues(codeLabel(code))
@@ -43,28 +35,14 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	for _, code := range []int32{http.StatusCreated, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		m.items.WithLabelValues(codeLabel(code))
 	}
-	if r == nil {
-		return m, nil
-	}
-	gauge := func(name, help string, labels prometheus.Labels, value func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value)
-	}
-	for _, c := range []prometheus.Collector{
-		m.requests, m.duration, m.items, m.retries,
-		gauge("eventd_remote_pending_events", "Events to send.", nil, func() float64 { return float64(s.Pending().Series) }),
-		gauge("eventd_remote_pending_events_capacity", "Maximum number of Events to send. Above it, occurrences are dropped.", nil,
-			func() float64 { return float64(s.options.MaxPendingItems) }),
-		gauge("eventd_remote_pending_bytes", "Memory of pending occurrences.", nil, func() float64 { return float64(s.pendingBytes()) }),
-		gauge("eventd_remote_pending_bytes_capacity", "Maximum memory of pending occurrences. Above it, occurrences are dropped.", nil,
-			func() float64 { return float64(s.options.MaxPendingBytes) }),
-		gauge("eventd_occurrences_pending", "Occurrences without an outcome yet, by stage.", prometheus.Labels{"station": "sink"},
-			func() float64 { return float64(s.Pending().Occurrences) }),
-	} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	set.GaugeFunc("eventd_remote_pending_events", "Events to send.", func() float64 { return float64(s.Pending().Series) })
+	set.GaugeFunc("eventd_remote_pending_events_capacity", "Maximum number of Events to send. Above it, occurrences are dropped.",
+		func() float64 { return float64(s.options.MaxPendingItems) })
+	set.GaugeFunc("eventd_remote_pending_bytes", "Memory of pending occurrences.", func() float64 { return float64(s.pendingBytes()) })
+	set.GaugeFunc("eventd_remote_pending_bytes_capacity", "Maximum memory of pending occurrences. Above it, occurrences are dropped.",
+		func() float64 { return float64(s.options.MaxPendingBytes) })
+	set.With(prometheus.Labels{"station": "sink"}).GaugeFunc("eventd_occurrences_pending", "Occurrences without an outcome yet, by stage.", func() float64 { return float64(s.Pending().Occurrences) })
+	return m, set.Err()
 }
 
 func (s *Sink) pendingBytes() int64 {
