@@ -84,20 +84,20 @@ func idOf(e *corev1.Event) string { return string(e.UID) + "/" + e.ResourceVersi
 // requests are what a client has sent.
 type requests struct {
 	mu   sync.Mutex
-	seen map[string]bool
+	seen []string
 }
 
 // record has the requests of a configuration noted that are answered 200: the query, and the content type of the response.
-// Each counts once: what a busy apiserver refuses, or breaks off within the response, is sent again.
+// Others, such as those that a busy apiserver answers 429, are sent again.
 func record(config *rest.Config) *requests {
-	r := &requests{seen: make(map[string]bool)}
+	r := &requests{}
 	config.WrapTransport = transport.Wrappers(config.WrapTransport, func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
 			response, err := next.RoundTrip(request)
 			if err == nil && response.StatusCode == http.StatusOK {
 				r.mu.Lock()
 				defer r.mu.Unlock()
-				r.seen[request.URL.RawQuery+" "+response.Header.Get("Content-Type")] = true
+				r.seen = append(r.seen, request.URL.RawQuery+" "+response.Header.Get("Content-Type"))
 			}
 			return response, err
 		})
@@ -112,7 +112,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func (r *requests) count(part string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for s := range r.seen {
+	for _, s := range r.seen {
 		if strings.Contains(s, part) {
 			n++
 		}

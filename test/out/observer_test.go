@@ -51,7 +51,7 @@ func rv(v observer.Version) int {
 
 func TestWhatIsStoredIsListedPageByPage(t *testing.T) {
 	cluster := testenv.StartForTest(t, testenv.Options{})
-	ids := write(t, eventsOf(cluster), "listed", 2000, 0)
+	ids := write(t, eventsOf(cluster), "listed", 1950, 0) // the apiserver may have written some, too
 	config := cluster.Config()
 	sent := record(config)
 	o, _ := observe(t, config, observer.Options{})
