@@ -1,33 +1,29 @@
 // Package instrument makes the metrics of a station, and registers them.
 package instrument
 
-import (
-	"errors"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // Set makes metrics, and registers each. Without a Registerer they count for nobody. The caller must look at Err when
 // all are made. One goroutine at a time uses a Set; the metrics are safe for concurrent use.
 type Set struct {
 	registerer prometheus.Registerer
 	labels     prometheus.Labels
-	errs       *[]error
+	err        *error // the first one of registering
 }
 
 // New returns a Set that registers with r, which may be nil.
-func New(r prometheus.Registerer) *Set { return &Set{registerer: r, errs: new([]error)} }
+func New(r prometheus.Registerer) *Set { return &Set{registerer: r, err: new(error)} }
 
-// With returns a part of the Set, whose metrics have these labels too.
-func (s *Set) With(labels prometheus.Labels) *Set { return &Set{s.registerer, labels, s.errs} }
+// With returns a Set whose metrics have constant labels. Both have one Err.
+func (s *Set) With(labels prometheus.Labels) *Set { return &Set{s.registerer, labels, s.err} }
 
-// Err returns the errors of registering.
-func (s *Set) Err() error { return errors.Join(*s.errs...) }
+// Err returns the error of registering, after which nothing more was registered.
+func (s *Set) Err() error { return *s.err }
 
 // Add registers a collector that was made elsewhere.
 func (s *Set) Add(c prometheus.Collector) {
-	if s.registerer != nil {
-		*s.errs = append(*s.errs, s.registerer.Register(c))
+	if s.registerer != nil && *s.err == nil {
+		*s.err = s.registerer.Register(c)
 	}
 }
 
