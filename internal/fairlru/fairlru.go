@@ -4,7 +4,7 @@
 // With a single group the cache is an LRU.
 package fairlru
 
-import "container/heap"
+import "github.com/eventd/eventd/internal/minheap"
 
 // Cache is a bounded map of keys to values. Make it with New. It is not safe for
 // use by several goroutines.
@@ -15,7 +15,7 @@ type Cache[K, G comparable, V any] struct {
 	onEvict       func(K, V)
 	entries       map[K]*entry[K, G, V]
 	groups        map[G]*group[K, G, V]
-	heaviest      groupHeap[K, G, V]
+	heaviest      minheap.Heap[*group[K, G, V]]
 	now           uint64 // counts uses
 	// spare is the last entry that was removed, to be used again, or nil.
 	spare *entry[K, G, V]
@@ -91,11 +91,10 @@ func (c *Cache[K, G, V]) Add(k K, g G, v V, weight int64) {
 		of = &group[K, G, V]{key: g}
 		of.pushFront(e)
 		c.groups[g] = of
-		heap.Push(&c.heaviest, of)
 	} else {
 		of.pushFront(e)
-		heap.Fix(&c.heaviest, of.index)
 	}
+	c.heaviest.Fix(of)
 	for c.weight > c.limit && len(c.entries) > 1 {
 		c.evict()
 	}
@@ -118,11 +117,24 @@ func (c *Cache[K, G, V]) Values() []V {
 }
 
 func (c *Cache[K, G, V]) evict() {
-	e := c.heaviest.top().oldest()
+	e := c.top().oldest()
 	k, v := e.key, e.value
 	c.remove(e)
 	if c.onEvict != nil {
 		c.onEvict(k, v)
+	}
+}
+
+// top returns the heaviest group. The heap may be outdated, but ranked is never later than the
+// last use of the oldest entry. So the first group is correct once its ranked is current.
+func (c *Cache[K, G, V]) top() *group[K, G, V] {
+	for {
+		g := c.heaviest.First()
+		if g.ranked == g.oldest().used {
+			return g
+		}
+		g.ranked = g.oldest().used
+		c.heaviest.Fix(g)
 	}
 }
 
@@ -135,9 +147,9 @@ func (c *Cache[K, G, V]) remove(e *entry[K, G, V]) {
 	*e = entry[K, G, V]{}
 	c.spare = e
 	if g.newest == nil {
-		heap.Remove(&c.heaviest, g.index)
+		c.heaviest.Remove(g)
 		delete(c.groups, g.key)
 		return
 	}
-	heap.Fix(&c.heaviest, g.index)
+	c.heaviest.Fix(g)
 }

@@ -152,7 +152,7 @@ func FuzzCache(f *testing.F) {
 		for _, e := range m.entries {
 			c.Remove(e.key)
 		}
-		if c.Len() != 0 || c.weight != 0 || len(c.groups) != 0 || len(c.heaviest) != 0 {
+		if c.Len() != 0 || c.weight != 0 || len(c.groups) != 0 || c.heaviest.Len() != 0 {
 			t.Errorf("left %+v", c)
 		}
 	})

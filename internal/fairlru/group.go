@@ -1,13 +1,13 @@
 package fairlru
 
-import "container/heap"
+import "github.com/eventd/eventd/internal/minheap"
 
 // group has the ring of a group's entries.
 type group[K, G comparable, V any] struct {
+	minheap.Place
 	key    G
 	newest *entry[K, G, V] // nil if the group is empty
 	weight int64
-	index  int // in the heap
 	// ranked is the last use of the oldest entry, as of the last fix of the heap. A
 	// use changes only the entry, and does not fix the heap.
 	ranked uint64
@@ -48,49 +48,11 @@ func (g *group[K, G, V]) unlink(e *entry[K, G, V]) {
 	e.prev.next, e.next.prev = e.next, e.prev
 }
 
-// groupHeap implements heap.Interface. The heaviest group is first; among groups of equal
+// Before implements minheap.Element. The heaviest group is first; among groups of equal
 // weight, the one whose oldest entry was least recently used.
-type groupHeap[K, G comparable, V any] []*group[K, G, V]
-
-// top returns the first group. The heap may be outdated, but ranked is never later than the
-// last use of the oldest entry. So the first group is correct once its ranked is current.
-func (h *groupHeap[K, G, V]) top() *group[K, G, V] {
-	for {
-		g := (*h)[0]
-		if g.ranked == g.oldest().used {
-			return g
-		}
-		g.ranked = g.oldest().used
-		heap.Fix(h, 0)
+func (g *group[K, G, V]) Before(other *group[K, G, V]) bool {
+	if g.weight != other.weight {
+		return g.weight > other.weight
 	}
-}
-
-func (h groupHeap[K, G, V]) Len() int { return len(h) }
-
-func (h groupHeap[K, G, V]) Less(i, j int) bool {
-	if h[i].weight != h[j].weight {
-		return h[i].weight > h[j].weight
-	}
-	return h[i].ranked < h[j].ranked
-}
-
-func (h groupHeap[K, G, V]) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (h *groupHeap[K, G, V]) Push(x any) {
-	g := x.(*group[K, G, V])
-	g.index = len(*h)
-	*h = append(*h, g)
-}
-
-// Pop implements heap.Interface.
-func (h *groupHeap[K, G, V]) Pop() any {
-	last := len(*h) - 1
-	g := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return g
+	return g.ranked < other.ranked
 }

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"container/heap"
 	"crypto/sha256"
 	"slices"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/fairlru"
+	"github.com/eventd/eventd/internal/minheap"
 	"github.com/eventd/eventd/pkg/observer"
 )
 
@@ -43,7 +43,7 @@ type Throttle interface {
 // had to begin anew, and an etcd that was restored, since they return versions again.
 type throttler struct {
 	groups *fairlru.Cache[groupKey, string, *group]
-	ends   groupHeap
+	ends   minheap.Heap[*group]
 	due    []summary // of groups that were evicted, or ended before their interval did
 }
 
@@ -54,16 +54,19 @@ type groupKey struct {
 
 // group is one group within its interval.
 type group struct {
+	minheap.Place
 	key      groupKey
 	interval time.Duration
 	ends     time.Time
-	index    int // in the heap
 	// begun is the ID of the version that was delivered at the beginning.
 	begun string
 	// latest is that of the versions since, and n their number. It has no Event without any.
 	latest observer.Version
 	n      int
 }
+
+// Before implements minheap.Element. The group that ends next is first.
+func (g *group) Before(other *group) bool { return g.ends.Before(other.ends) }
 
 // summary is what a receiver gets instead of n versions.
 type summary struct {
@@ -74,7 +77,7 @@ type summary struct {
 func newThrottler(limit int64) *throttler {
 	t := &throttler{}
 	t.groups = fairlru.New[groupKey, string](limit, func(_ groupKey, g *group) {
-		heap.Remove(&t.ends, g.index)
+		t.ends.Remove(g)
 		t.end(g)
 	})
 	return t
@@ -93,7 +96,7 @@ func (t *throttler) throttle(route string, by Throttle, v observer.Version, now 
 	g, ok := t.groups.Get(key)
 	if !ok {
 		g = &group{key: key, interval: by.Interval(), ends: now.Add(by.Interval()), begun: v.ID()}
-		heap.Push(&t.ends, g)
+		t.ends.Fix(g)
 		t.groups.Add(key, v.Event.Namespace, g, groupBytes)
 		return false, false
 	}
@@ -113,8 +116,8 @@ func (t *throttler) next() time.Time {
 	switch {
 	case len(t.due) > 0:
 		return time.Unix(0, 0)
-	case len(t.ends) > 0:
-		return t.ends[0].ends
+	case t.ends.Len() > 0:
+		return t.ends.First().ends
 	default:
 		return time.Time{}
 	}
@@ -122,17 +125,16 @@ func (t *throttler) next() time.Time {
 
 // take returns the summaries that are due, in the order of their versions.
 func (t *throttler) take(now time.Time) []summary {
-	for len(t.ends) > 0 && !t.ends[0].ends.After(now) {
-		g := t.ends[0]
+	for g := t.ends.First(); g != nil && !g.ends.After(now); g = t.ends.First() {
 		if g.n == 0 {
-			heap.Pop(&t.ends)
+			t.ends.Remove(g)
 			t.groups.Remove(g.key)
 			continue
 		}
 		t.end(g)
 		t.groups.Add(g.key, g.latest.Event.Namespace, g, groupBytes)
 		g.begun, g.ends, g.latest, g.n = g.latest.ID(), now.Add(g.interval), observer.Version{}, 0
-		heap.Fix(&t.ends, g.index)
+		t.ends.Fix(g)
 	}
 	due := t.due
 	t.due = nil
@@ -142,11 +144,11 @@ func (t *throttler) take(now time.Time) []summary {
 
 // endAll ends all groups. Their summaries are due.
 func (t *throttler) endAll() {
-	for _, g := range t.ends {
+	for g := t.ends.First(); g != nil; g = t.ends.First() {
+		t.ends.Remove(g)
 		t.groups.Remove(g.key)
 		t.end(g)
 	}
-	t.ends = nil
 }
 
 func isNewer(a, b *corev1.Event) bool { return compareVersions(a, b) > 0 }
@@ -158,30 +160,4 @@ func compareVersions(a, b *corev1.Event) int {
 		return 0
 	}
 	return order
-}
-
-// groupHeap implements heap.Interface. The group that ends next is first.
-type groupHeap []*group
-
-func (h groupHeap) Len() int           { return len(h) }
-func (h groupHeap) Less(i, j int) bool { return h[i].ends.Before(h[j].ends) }
-func (h groupHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (h *groupHeap) Push(x any) {
-	g := x.(*group)
-	g.index = len(*h)
-	*h = append(*h, g)
-}
-
-// Pop implements heap.Interface.
-func (h *groupHeap) Pop() any {
-	last := len(*h) - 1
-	g := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return g
 }

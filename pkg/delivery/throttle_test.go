@@ -265,8 +265,8 @@ func TestThrottledGroupsAreBoundedAndFair(t *testing.T) {
 	if throttled != 20_100 || summaries >= throttled || summaries < 15_000 {
 		t.Errorf("%d versions are throttled, and %d in summaries that are due", throttled, summaries)
 	}
-	if n := int64(th.groups.Len()) * groupBytes; n > limit || len(th.ends) != th.groups.Len() {
-		t.Errorf("%d groups, %d of them have an end", th.groups.Len(), len(th.ends))
+	if n := int64(th.groups.Len()) * groupBytes; n > limit || th.ends.Len() != th.groups.Len() {
+		t.Errorf("%d groups, %d of them have an end", th.groups.Len(), th.ends.Len())
 	}
 	for i := range 100 {
 		if !add(version("quiet", fmt.Sprint("quiet-", i), 100)) {
@@ -279,7 +279,7 @@ func TestThrottledGroupsAreBoundedAndFair(t *testing.T) {
 	if summaries != throttled {
 		t.Errorf("%d versions are throttled, and %d in summaries", throttled, summaries)
 	}
-	if th.take(now.Add(3 * time.Hour)); th.groups.Len() != 0 || len(th.ends) != 0 || !th.next().IsZero() {
+	if th.take(now.Add(3 * time.Hour)); th.groups.Len() != 0 || th.ends.Len() != 0 || !th.next().IsZero() {
 		t.Errorf("%d groups are left", th.groups.Len())
 	}
 }

@@ -204,7 +204,7 @@ func TestMemoryOfABacklogIsFreed(t *testing.T) {
 		before := maps()
 		b.recordLater(2*backlog, 2*time.Hour)
 		pass(90 * time.Minute)
-		if left := b.Pending(); left.Series != 1 || maps() != before || cap(b.byDeadline) <= backlog {
+		if left := b.Pending(); left.Series != 1 || maps() != before || b.byDeadline.Cap() <= backlog {
 			t.Errorf("freed with %d pending", left.Series)
 		}
 		settling := b.fair.flow(flowKey{"ns", "settling"}) // of what has settled, and is not reported yet
@@ -222,12 +222,12 @@ func TestMemoryOfABacklogIsFreed(t *testing.T) {
 		b.record(0)
 		b.flush()
 		after := maps()
-		if after[0] == before[0] || after[1] == before[1] || cap(b.byDeadline)+cap(b.byRecorded) > 0 {
-			t.Errorf("kept the memory of %d and %d series", cap(b.byDeadline), cap(b.byRecorded))
+		if after[0] == before[0] || after[1] == before[1] || b.byDeadline.Cap()+b.byRecorded.Cap() > 0 {
+			t.Errorf("kept the memory of %d and %d series", b.byDeadline.Cap(), b.byRecorded.Cap())
 		}
 		recordLater(backlog / 2)
 		b.flush()
-		if maps() != after || cap(b.byDeadline) == 0 {
+		if maps() != after || b.byDeadline.Cap() == 0 {
 			t.Errorf("freed the memory of %d series", backlog/2)
 		}
 		b.wantEnds(ends{written: backlog + 3 + backlog/2})

@@ -197,11 +197,11 @@ func (s *fairShare) anywhere(n incoming, share float64) func() *flow {
 		n.flow.namespace.plus(n.usage).level(s.limits),
 		n.flow.tenant.plus(n.usage).level(s.limits))
 	return func() *flow {
-		found := furthest(above, s.namespaces.ranking.first(), s.tenants.ranking.first())
+		found := furthest(above, s.namespaces.ranking.First(), s.tenants.ranking.First())
 		if found == nil {
 			return nil
 		}
-		return found.party.ranking.first().flow
+		return found.party.ranking.First().flow
 	}
 }
 
@@ -214,7 +214,7 @@ func (s *fairShare) within(p *party, n incoming) func() *flow {
 	}
 	above := max(part, n.flow.plus(n.usage).level(s.limits))
 	return func() *flow {
-		found := furthest(above, p.ranking.first())
+		found := furthest(above, p.ranking.First())
 		if found == nil {
 			return nil
 		}

@@ -1,8 +1,7 @@
 package sink
 
 import (
-	"container/heap"
-
+	"github.com/eventd/eventd/internal/minheap"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
@@ -179,7 +178,7 @@ func (s *fairShare) rank(f *flow) {
 
 func (p *party) update(r *rank) {
 	p.ranking.update(r, r.flow.listed > 0)
-	p.of.ranking.update(&p.rank, len(p.ranking) > 0)
+	p.of.ranking.update(&p.rank, p.ranking.Len() > 0)
 }
 
 // list makes an allocation evictable with a priority. Those that were in work are evicted after
@@ -249,64 +248,26 @@ func (f *flow) last(of []priority) *allocation {
 
 // rank is the position of a flow or a party in a ranking.
 type rank struct {
-	limits   *Options
-	usage    *usage
-	flow     *flow
-	party    *party
-	position int // from 1 on; 0 if it is in none
+	minheap.Place
+	limits *Options
+	usage  *usage
+	flow   *flow
+	party  *party
 }
 
 func (r *rank) level() float64 { return r.usage.level(r.limits) }
 
-// ranking is a heap of those with evictable allocations, the highest usage first.
-type ranking []*rank
+// Before implements minheap.Element. The highest usage is first.
+func (r *rank) Before(other *rank) bool { return r.level() > other.level() }
 
-var _ heap.Interface = &ranking{}
+// ranking has those with evictable allocations.
+type ranking struct{ minheap.Heap[*rank] }
 
 // update adds, removes or moves an element.
 func (r *ranking) update(m *rank, in bool) {
-	switch {
-	case in && m.position == 0:
-		heap.Push(r, m)
-	case in:
-		heap.Fix(r, m.position-1)
-	case m.position > 0:
-		heap.Remove(r, m.position-1)
+	if in {
+		r.Fix(m)
+	} else {
+		r.Remove(m)
 	}
-}
-
-// first returns the element with the highest usage, nil if there is none.
-func (r ranking) first() *rank {
-	if len(r) == 0 {
-		return nil
-	}
-	return r[0]
-}
-
-func (r ranking) Len() int { return len(r) }
-
-func (r ranking) Less(i, k int) bool {
-	return r[i].level() > r[k].level()
-}
-
-func (r ranking) Swap(i, k int) {
-	r[i], r[k] = r[k], r[i]
-	r[i].position, r[k].position = i+1, k+1
-}
-
-// Push implements heap.Interface.
-func (r *ranking) Push(x any) {
-	m := x.(*rank)
-	*r = append(*r, m)
-	m.position = len(*r)
-}
-
-// Pop implements heap.Interface.
-func (r *ranking) Pop() any {
-	last := len(*r) - 1
-	m := (*r)[last]
-	(*r)[last] = nil
-	*r = (*r)[:last]
-	m.position = 0
-	return m
 }

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/eventd/eventd/internal/minheap"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/test/short"
@@ -67,16 +68,17 @@ func (b *bench) census() census {
 			}
 		}
 	}
-	b.wantEarliest(b.byDeadline, deadline)
-	b.wantEarliest(b.byRecorded, recorded)
+	b.wantEarliest(&b.byDeadline, deadline)
+	b.wantEarliest(&b.byRecorded, recorded)
 	if b.deferred != deferred {
 		b.t.Errorf("%d are deferred, want %d", b.deferred, deferred)
 	}
 	got := make(map[flowKey]usage)
 	for key, f := range b.fair.flows {
 		got[key] = f.usage
-		if listed := f.listed > 0; listed != (f.inNamespace.position > 0) || listed != (f.inTenant.position > 0) {
-			b.t.Errorf("%d of %+v are evictable, positions %d and %d", f.listed, key, f.inNamespace.position, f.inTenant.position)
+		none := minheap.Place{}
+		if listed := f.listed > 0; listed != (f.inNamespace.Place != none) || listed != (f.inTenant.Place != none) {
+			b.t.Errorf("%d of %+v are evictable, places %v and %v", f.listed, key, f.inNamespace.Place, f.inTenant.Place)
 		}
 	}
 	if !maps.Equal(got, c.flows) {
@@ -89,10 +91,10 @@ func (b *bench) census() census {
 	return c
 }
 
-func (b *bench) wantEarliest(a ages, want time.Time) {
+func (b *bench) wantEarliest(a *ages, want time.Time) {
 	b.t.Helper()
-	if n := len(b.pending); len(a) != n || n > 0 && !a[0].since.Equal(want) {
-		b.t.Errorf("the earliest of %d is %+v, want %v of %d", len(a), a, want, n)
+	if n := len(b.pending); a.Len() != n || n > 0 && !a.First().since.Equal(want) {
+		b.t.Errorf("the earliest of %d is %+v, want %v of %d", a.Len(), a.First(), want, n)
 	}
 }
 

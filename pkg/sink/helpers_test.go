@@ -93,7 +93,7 @@ func (b *bench) end(f *fake) {
 		b.t.Errorf("two requests were in flight for each of %v", f.twice)
 	}
 	if s := b.fair; s.series != 0 || len(s.flows)+len(s.namespaces.byName)+len(s.tenants.byName)+
-		len(s.namespaces.ranking)+len(s.tenants.ranking) != 0 {
+		s.namespaces.ranking.Len()+s.tenants.ranking.Len() != 0 {
 		b.t.Errorf("usage %+v, though nothing is pending", s)
 	}
 }

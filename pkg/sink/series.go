@@ -186,8 +186,8 @@ func (s *Sink) release(p *pendingSeries) bool {
 		return false
 	}
 	p.over = true
-	s.byDeadline.remove(&p.sinceDeadline)
-	s.byRecorded.remove(&p.sinceRecorded)
+	s.byDeadline.Remove(&p.sinceDeadline)
+	s.byRecorded.Remove(&p.sinceRecorded)
 	s.updateEvictable(p)
 	s.setDeferred(p, false)
 	delete(s.pending, a.Key)
@@ -206,10 +206,10 @@ const backlog = 512
 // freeBacklog frees the memory of a backlog once nothing is pending: maps and slices keep their largest
 // size, here about 200 bytes for each series. The mutex must be held.
 func (s *Sink) freeBacklog() {
-	if len(s.pending) > 0 || len(s.fair.flows) > 0 || cap(s.byDeadline) <= backlog {
+	if len(s.pending) > 0 || len(s.fair.flows) > 0 || s.byDeadline.Cap() <= backlog {
 		return
 	}
 	s.pending = make(map[occurrence.Key]*pendingSeries)
 	*s.fair = *newFairShare(&s.options) // in place: a worker may still hold what has settled, which leads to it
-	s.byDeadline, s.byRecorded = nil, nil
+	s.byDeadline, s.byRecorded = ages{}, ages{}
 }

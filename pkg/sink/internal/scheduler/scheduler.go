@@ -15,10 +15,11 @@
 package scheduler
 
 import (
-	"container/heap"
 	"container/list"
 	"context"
 	"time"
+
+	"github.com/eventd/eventd/internal/minheap"
 )
 
 // Options are the limits of a Scheduler.
@@ -38,7 +39,7 @@ type Scheduler struct {
 	health       *namespaceHealth
 	connectivity connectivity
 	rateLimiter  rateLimiter
-	waiting      waiting
+	waiting      minheap.Heap[*Job]
 	namespaces   map[string]*namespace
 	// ready are the namespaces with ready jobs of each class, in the order in which they are
 	// served: the healthy ones and the degraded ones. Dequeue alternates between the two
@@ -66,10 +67,10 @@ type Job struct {
 	namespace *namespace // nil while it is idle
 	state     jobState
 	at        time.Time // when it becomes ready, while it waits
-	// wake and index are its position among the waiting jobs. wake may be earlier than
-	// at: most waiting jobs are postponed again and again, which costs nothing then.
-	wake  time.Time
-	index int
+	// wake is when it is looked at among the waiting jobs. It may be earlier than at:
+	// most waiting jobs are postponed again and again, which costs nothing then.
+	wake          time.Time
+	minheap.Place // by wake
 	// unanswered: its last request was not answered. It changes while the job runs.
 	unanswered bool
 	// kind is the queue that it is in while it is ready, at element, or that it was
@@ -81,6 +82,9 @@ type Job struct {
 	// hangs: its request hangs. lent: its slot is lent. See ReportLate.
 	hangs, lent bool
 }
+
+// Before implements minheap.Element.
+func (j *Job) Before(other *Job) bool { return j.wake.Before(other.wake) }
 
 // Running reports whether a worker runs the job.
 func (j *Job) Running() bool { return j.state == jobRuns }
@@ -113,11 +117,11 @@ func (s *Scheduler) Enqueue(j *Job, namespace string, at, now time.Time) {
 		j.at = at
 		switch {
 		case !at.After(now):
-			heap.Remove(&s.waiting, j.index)
+			s.waiting.Remove(j)
 			s.makeReady(j)
 		case at.Before(j.wake):
 			j.wake = at
-			heap.Fix(&s.waiting, j.index)
+			s.waiting.Fix(j)
 		}
 	}
 }
@@ -163,7 +167,7 @@ func (s *Scheduler) Done(j *Job, at, now time.Time) {
 func (s *Scheduler) Remove(j *Job, now time.Time) {
 	switch j.state {
 	case jobWaits:
-		heap.Remove(&s.waiting, j.index)
+		s.waiting.Remove(j)
 	case jobReady:
 		s.removeReady(j)
 	default:
@@ -178,8 +182,8 @@ func (s *Scheduler) Next(now time.Time) (ready bool, at time.Time) {
 	s.advance(now)
 	request := s.nextRequest(now)
 	ready = s.next(now, request) != nil
-	if len(s.waiting) > 0 {
-		at = s.waiting[0].wake
+	if j := s.waiting.First(); j != nil {
+		at = j.wake
 	}
 	if s.hasReady() && request.After(now) && (at.IsZero() || request.Before(at)) {
 		at = request
@@ -328,19 +332,18 @@ func (s *Scheduler) schedule(j *Job, at, now time.Time) {
 		return
 	}
 	j.state, j.at, j.wake = jobWaits, at, at
-	heap.Push(&s.waiting, j)
+	s.waiting.Fix(j)
 }
 
 // advance makes ready what has waited long enough.
 func (s *Scheduler) advance(now time.Time) {
-	for len(s.waiting) > 0 && !s.waiting[0].wake.After(now) {
-		j := s.waiting[0]
+	for j := s.waiting.First(); j != nil && !j.wake.After(now); j = s.waiting.First() {
 		if j.at.After(now) {
 			j.wake = j.at
-			heap.Fix(&s.waiting, 0)
+			s.waiting.Fix(j)
 			continue
 		}
-		heap.Pop(&s.waiting)
+		s.waiting.Remove(j)
 		s.makeReady(j)
 	}
 }
