@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/truncate"
 )
 
 // LastTime returns when what the Event is about was last seen: the later of lastTimestamp and
@@ -54,21 +56,9 @@ func Count(e *corev1.Event) int32 {
 // ValidUTF8 returns what of s fits into maxBytes, with the replacement character for what is not
 // UTF-8. An Event has such strings if a client wrote it in protobuf.
 func ValidUTF8(s string, maxBytes int) string {
-	s = cut(s, maxBytes) // first, so that the rest costs nothing
+	s = truncate.String(s, maxBytes) // first, so that the rest costs nothing
 	if utf8.ValidString(s) {
 		return s
 	}
-	return cut(strings.ToValidUTF8(s, "\uFFFD"), maxBytes)
-}
-
-// cut cuts s before the first character that is not within maxBytes as a whole.
-func cut(s string, maxBytes int) string {
-	if len(s) <= maxBytes {
-		return s
-	}
-	end := maxBytes
-	for end > 0 && end > maxBytes-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end]
+	return truncate.String(strings.ToValidUTF8(s, "\uFFFD"), maxBytes)
 }

@@ -264,24 +264,6 @@ func TestCustomGroupsAreDistinct(t *testing.T) {
 	}
 }
 
-func TestCutLeavesNoPartOfACharacter(t *testing.T) {
-	for _, c := range []struct {
-		in    string
-		limit int
-		want  string
-	}{
-		{"abc", 3, "abc"}, {"abc", 2, "ab"}, {"aéb", 2, "a"}, {"aéb", 3, "aé"}, {"é", 1, ""}, {"", 0, ""},
-	} {
-		if got := Cut(c.in, c.limit); got != c.want {
-			t.Errorf("%q cut to %d bytes is %q, want %q", c.in, c.limit, got, c.want)
-		}
-	}
-	long := strings.Repeat("é", 600)
-	if got := Cut(long, MaxNote); len(got) != MaxNote {
-		t.Errorf("cut to %d bytes", len(got))
-	}
-}
-
 func TestEncodingIsUsedAgain(t *testing.T) {
 	var e Encoding
 	long := classic()

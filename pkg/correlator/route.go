@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/truncate"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -63,7 +64,7 @@ func (c *Correlator) combined(event *corev1.Event) *corev1.Event {
 	out := *event
 	out.Message = strings.ToValidUTF8(c.options.message(event), "\uFFFD")
 	if !event.EventTime.IsZero() {
-		out.Message = identity.Cut(out.Message, identity.MaxNote)
+		out.Message = truncate.String(out.Message, identity.MaxNote)
 	}
 	return &out
 }

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/observer"
@@ -107,7 +108,7 @@ func (d *Delivery) Run(ctx context.Context) error {
 		delay := backoff(failures)
 		failures++
 		klog.FromContext(ctx).Error(bounded(err), "Nothing is delivered until a later attempt succeeds", "retryAfter", delay)
-		if !sleep(ctx, delay) {
+		if sleep.For(ctx, delay) != nil {
 			break
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/election"
 )
 
@@ -24,7 +25,7 @@ func outlast(term context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(term), cursorTimeout)
 	stop := context.AfterFunc(term, func() {
 		if !errors.Is(context.Cause(term), election.ErrLeaseLost) {
-			_ = sleep(ctx, handoverTimeout)
+			_ = sleep.For(ctx, handoverTimeout)
 		}
 		cancel()
 	})
@@ -40,7 +41,7 @@ func (c *cursors) writeLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handoverTimeout)
 	defer cancel()
 	err := c.write(ctx)
-	for err != nil && sleep(ctx, handoverRetry) && c.leading() {
+	for err != nil && sleep.For(ctx, handoverRetry) == nil && c.leading() {
 		err = c.write(ctx)
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver"
 )
@@ -31,7 +32,7 @@ func failsOnce() func(context.Context) error {
 // delivered again, whether the apiserver is well, slow, or fails once.
 func TestAHandoverRepeatsOneBatchAtMost(t *testing.T) {
 	slow := func(ctx context.Context) error {
-		if !sleep(ctx, handoverTimeout*3/10) {
+		if sleep.For(ctx, handoverTimeout*3/10) != nil {
 			return ctx.Err()
 		}
 		return nil

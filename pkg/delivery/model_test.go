@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/observer"
@@ -307,7 +308,7 @@ func (m *model) storeFaults(p *modelProcess, rng *rand.Rand) func(context.Contex
 			time.Sleep(d) // ignores ctx
 			return nil
 		default:
-			if sleep(ctx, d) {
+			if sleep.For(ctx, d) == nil {
 				return nil
 			}
 			return ctx.Err()

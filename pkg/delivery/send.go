@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/receiver"
 )
 
@@ -114,7 +115,7 @@ func (w *worker) attempt(ctx context.Context, records []receiver.Record) (a answ
 		if !errors.Is(a.err, errNotLeading) {
 			return a, ok
 		}
-		_ = sleep(ctx, leadershipPoll)
+		_ = sleep.For(ctx, leadershipPoll)
 	}
 	return answer{}, false
 }
@@ -195,28 +196,13 @@ func (w *worker) backOff(ctx context.Context, failures *int, err error) bool {
 	delay := max(backoff(*failures), retryAfter(err))
 	*failures++
 	w.account.setBackingOff(time.Now().Add(delay))
-	return sleep(ctx, delay)
+	return sleep.For(ctx, delay) == nil
 }
 
 // backoff returns the delay after a number of failures, with jitter: between a half and all of it.
 func backoff(failures int) time.Duration {
 	delay := min(maxBackoff, minBackoff<<min(failures, 16))
 	return delay/2 + rand.N(delay/2)
-}
-
-// sleep returns false if ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // bounded returns an error with a text that is bounded, and valid UTF-8.

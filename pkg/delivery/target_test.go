@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/receiver"
 )
 
@@ -153,7 +154,7 @@ func (s *sender) Send(ctx context.Context, batch []receiver.Record) (rejected in
 	case hangs:
 		time.Sleep(took)
 	default:
-		if !sleep(ctx, took) && took%2 == 0 {
+		if sleep.For(ctx, took) != nil && took%2 == 0 {
 			return 0, ctx.Err() // else it is there all the same
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/ratelimitedlog"
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/receiver"
@@ -86,7 +87,7 @@ func (w *worker) work(ctx context.Context) {
 		if !ok || !w.handle(ctx, &batch) {
 			return
 		}
-		if len(batch.Entries) < w.batchSize() && !sleep(ctx, sendInterval-time.Since(began)) {
+		if len(batch.Entries) < w.batchSize() && sleep.For(ctx, sendInterval-time.Since(began)) != nil {
 			return
 		}
 	}

@@ -296,7 +296,7 @@ func TestALargeEventIsCut(t *testing.T) {
 	if got := r.Event.Message; len(got) != maxMessage || !strings.HasSuffix(got, "ü") || r.Event.Reason != large[:maxText] {
 		t.Errorf("a message of %d bytes, a reason of %d", len(got), len(r.Event.Reason))
 	}
-	if got := cut("x"+large, maxText); got != "x"+large[:maxText-2] {
+	if got := text("x" + large); got != "x"+large[:maxText-2] {
 		t.Errorf("cut within a character: %d bytes", len(got))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/truncate"
 	"github.com/eventd/eventd/pkg/observer"
 )
 
@@ -67,7 +67,7 @@ func keptOf(e *corev1.Event) *corev1.Event {
 			Labels:            keptMap(e.Labels), Annotations: keptMap(e.Annotations),
 		},
 		InvolvedObject: keptReference(&e.InvolvedObject),
-		Reason:         text(e.Reason), Message: cut(e.Message, maxMessage), Type: text(e.Type), Action: text(e.Action),
+		Reason:         text(e.Reason), Message: strings.Clone(truncate.String(e.Message, maxMessage)), Type: text(e.Type), Action: text(e.Action),
 		Source:              corev1.EventSource{Component: text(e.Source.Component), Host: text(e.Source.Host)},
 		ReportingController: text(e.ReportingController), ReportingInstance: text(e.ReportingInstance),
 		Count:          e.Count,
@@ -119,18 +119,8 @@ func keptMap(m map[string]string) map[string]string {
 	return kept
 }
 
-func text(s string) string { return cut(s, maxText) }
-
-// cut cuts a string between characters. What it returns does not keep the whole of it in memory.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for i := 0; i < utf8.UTFMax && !utf8.RuneStart(s[limit]); i++ {
-		limit--
-	}
-	return strings.Clone(s[:limit])
-}
+// text does not keep the whole of s in memory.
+func text(s string) string { return strings.Clone(truncate.String(s, maxText)) }
 
 // instant is a time in microseconds, the precision of the API. One that JSON cannot have is none.
 func instant(t time.Time) time.Time {

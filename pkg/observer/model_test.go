@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/test/short"
 )
 
@@ -194,10 +195,10 @@ func (d *destination) receive(ctx context.Context, r *Reader, resumed int64) {
 				d.settle(e.Cursor)
 			}
 			if i%3 == 0 && d.m.intN(4) == 0 {
-				_ = sleep(ctx, d.delay())
+				_ = sleep.For(ctx, d.delay())
 			}
 		}
-		if ctx.Err() != nil || sleep(ctx, d.delay()) != nil {
+		if ctx.Err() != nil || sleep.For(ctx, d.delay()) != nil {
 			return
 		}
 		if b.Cursor != (Cursor{}) {

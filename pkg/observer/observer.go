@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/ratelimitedlog"
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 // The requests, as metric labels and reasons of log lines.
@@ -96,7 +97,7 @@ func (o *Observer) Run(ctx context.Context) error {
 		if err != nil && !isExpired(err) {
 			o.failed(ctx, request, err)
 		}
-		_ = sleep(ctx, o.backoff.next(err))
+		_ = sleep.For(ctx, o.backoff.next(err))
 	}
 	return nil
 }
@@ -235,20 +236,5 @@ func reasonOf(err error) string {
 		return reasonForbidden
 	default:
 		return reasonFailed
-	}
-}
-
-// sleep waits, or returns the cause of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 { // the race detector of Go 1.26 crashes in a bubble of synctest with such a timer
-		return context.Cause(ctx)
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 const (
@@ -139,7 +141,7 @@ func (r *Reader) Next(ctx context.Context, limit int) (Batch, error) {
 		}
 		if err != nil && ctx.Err() == nil {
 			r.o.failed(ctx, do.action.call(), err)
-			_ = sleep(ctx, r.backoff.next(err))
+			_ = sleep.For(ctx, r.backoff.next(err))
 		} else if do.action.call() != "" {
 			r.backoff.next(nil)
 		}

@@ -3,10 +3,10 @@ package query
 import (
 	"encoding/json"
 	"net/http"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eventd/eventd/internal/truncate"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
@@ -54,15 +54,4 @@ func countFitting(n int, item func(int) any) int {
 	return n
 }
 
-// beginning cuts a string between characters.
-func beginning(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
-}
-
-func short(s string) string { return beginning(s, maxText) }
+func short(s string) string { return truncate.String(s, maxText) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/internal/shares"
+	"github.com/eventd/eventd/internal/truncate"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
 	"github.com/eventd/eventd/pkg/trail"
@@ -47,7 +48,7 @@ func (m *matches) compile(ctx context.Context, caller, text string) (expression 
 		return nil, failed
 	}
 	if err != nil {
-		return nil, apierrors.NewBadRequest(beginning(err.Error(), maxCompileError))
+		return nil, apierrors.NewBadRequest(truncate.String(err.Error(), maxCompileError))
 	}
 	return expression, nil
 }

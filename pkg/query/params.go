@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/eventd/eventd/internal/truncate"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
 	"github.com/eventd/eventd/pkg/trail"
@@ -180,7 +181,7 @@ func (p *parser) unknown() {
 		case v1alpha1.ParamWatch, paramTimeout, paramPretty:
 		default:
 			if !slices.Contains(parameters[p.resource], name) {
-				p.failed(strconv.Quote(beginning(name, 64)), p.resource+" does not have it")
+				p.failed(strconv.Quote(truncate.String(name, 64)), p.resource+" does not have it")
 			}
 		}
 	}

@@ -1,6 +1,9 @@
 package query
 
-import "github.com/eventd/eventd/pkg/query/v1alpha1"
+import (
+	"github.com/eventd/eventd/internal/truncate"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
 
 const (
 	intakeMatches     = "eventd_intake_rule_occurrences_total"
@@ -25,7 +28,7 @@ func addRuleFigures(to *v1alpha1.RuleStatus, r *reading) {
 	case v1alpha1.RuleMetric:
 		metric, evaluations, label = metricEvaluations, metricEvaluations, "metric"
 	}
-	to.Match = beginning(to.Match, maxRuleMatch)
+	to.Match = truncate.String(to.Match, maxRuleMatch)
 	to.Matched = v1alpha1.Figure{Metric: metric, Labels: map[string]string{label: to.Name, action[0]: action[1]}}
 	if f := r.one(metric, label, to.Name, action[0], action[1]); f != nil {
 		to.Matched = *f

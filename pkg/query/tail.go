@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/trail"
@@ -274,7 +275,7 @@ func (t *tail) rest(ctx context.Context, d time.Duration) error {
 			return nil
 		}
 		pause := min(d, time.Until(t.due))
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep.For(ctx, pause); err != nil {
 			return err
 		}
 		d -= pause
@@ -375,15 +376,4 @@ func lost(err error) error {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/internal/eventfields"
+	"github.com/eventd/eventd/internal/truncate"
 	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -64,7 +65,7 @@ func itemOf(v observer.Version) v1alpha1.TimelineItem {
 		},
 		Type:     short(e.Type),
 		Reason:   short(e.Reason),
-		Message:  beginning(e.Message, maxMessage),
+		Message:  truncate.String(e.Message, maxMessage),
 		Reporter: short(cmp.Or(e.ReportingController, e.Source.Component)),
 		Instance: short(cmp.Or(e.ReportingInstance, e.Source.Host)),
 		Count:    max(int64(eventfields.Count(e)), 1),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/instrument"
+	"github.com/eventd/eventd/internal/truncate"
 )
 
 // maxClassicMessage is the limit of a classic message, in bytes. The apiserver has none;
@@ -82,7 +83,7 @@ func (r *Repairs) cut(s string, limit int, done repair) string {
 		return s
 	}
 	r.count(done)
-	return identity.Cut(s, limit)
+	return strings.Clone(truncate.String(s, limit)) // frees the rest
 }
 
 // qualifiedName makes a valid reporting controller of a name (validation.IsQualifiedName):
@@ -124,5 +125,5 @@ func shortInstance(name string) string {
 	hash := fnv.New64a()
 	hash.Write([]byte(name))
 	end := "-" + hex.EncodeToString(hash.Sum(nil))
-	return identity.Cut(valid, identity.MaxReportingInstance-len(end)) + end
+	return truncate.String(valid, identity.MaxReportingInstance-len(end)) + end
 }

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"unicode/utf8"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -12,6 +11,7 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 
 	"github.com/eventd/eventd/internal/eventfields"
+	"github.com/eventd/eventd/internal/truncate"
 )
 
 const (
@@ -85,20 +85,8 @@ func texts(length int64) *apiservercel.DeclType {
 	return apiservercel.NewMapType(text(keyLength), text(length), entries)
 }
 
-func visible(s string) ref.Val { return beginning(s, maxVisible) }
-func short(s string) ref.Val   { return beginning(s, maxShort) }
-
-// beginning cuts a string between characters.
-func beginning(s string, limit int) ref.Val {
-	if len(s) <= limit {
-		return types.String(s)
-	}
-	end := limit
-	for end > limit-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return types.String(s[:end])
-}
+func visible(s string) ref.Val { return types.String(truncate.String(s, maxVisible)) }
+func short(s string) ref.Val   { return types.String(truncate.String(s, maxShort)) }
 
 func timestamp(t metav1.Time) ref.Val { return types.Timestamp{Time: t.Time} }
 

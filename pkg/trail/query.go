@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eventd/eventd/internal/truncate"
 )
 
 // Query asks for steps.
@@ -126,7 +128,7 @@ func (t *Trail) match(q Query) (out []*trace) {
 		}
 		return out
 	}
-	for r := t.byName[cut(q.Object.Name, maxName)]; r != nil; r = r.next {
+	for r := t.byName[truncate.String(q.Object.Name, maxName)]; r != nil; r = r.next {
 		add(r)
 	}
 	return out
@@ -136,7 +138,7 @@ func (o *Object) matches(other *Object) bool {
 	return (other.Group == "" || equal(o.Group, other.Group)) && equal(o.Kind, other.Kind) && equal(o.Namespace, other.Namespace) && equal(o.Name, other.Name) && equal(string(o.UID), string(other.UID))
 }
 
-func equal(wanted, got string) bool { return wanted == "" || cut(wanted, maxName) == got }
+func equal(wanted, got string) bool { return wanted == "" || truncate.String(wanted, maxName) == got }
 
 // since returns since when all that a query may ask for is known. The mutex must be held.
 func (t *Trail) since(q Query, of func(lost) int64) time.Time {

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/internal/truncate"
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/delivery"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -157,7 +158,7 @@ func detailOf(err error) (detail string) {
 		return ""
 	}
 	defer func() { _ = recover() }()
-	return strings.Clone(cut(err.Error(), maxDetail))
+	return strings.Clone(truncate.String(err.Error(), maxDetail))
 }
 
 // addition adds steps of one series at one time. The mutex must be held from begin to end.
@@ -213,7 +214,7 @@ func (a *addition) add(w what, occurrences int64) {
 	}
 	if a.event != s.event && a.event != "" {
 		r.bytes -= s.bytes()
-		s.event = strings.Clone(cut(a.event, maxName))
+		s.event = strings.Clone(truncate.String(a.event, maxName))
 		r.bytes += s.bytes()
 	}
 	if w.isDrop() {

@@ -2,7 +2,6 @@ package trail
 
 import (
 	"strings"
-	"unicode/utf8"
 	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/truncate"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -120,27 +120,14 @@ func (w *what) rank() int {
 	}
 }
 
-// cut returns what of s fits into a number of bytes, without a copy.
-func cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for end := most; end > most-utf8.UTFMax; end-- {
-		if utf8.RuneStart(s[end]) {
-			return s[:end]
-		}
-	}
-	return s[:most] // not UTF-8
-}
-
 // keyOf returns the key of an Event that a user has reported.
 func keyOf(e *corev1.Event, user string) key {
 	o := &e.InvolvedObject
 	return key{
-		flow: flow{cut(e.Namespace, maxName), cut(occurrence.TenantOf(user), maxName)},
+		flow: flow{truncate.String(e.Namespace, maxName), truncate.String(occurrence.TenantOf(user), maxName)},
 		object: Object{
-			Group: cut(eventfields.Group(o.APIVersion), maxName), Kind: cut(o.Kind, maxName), Namespace: cut(o.Namespace, maxName), Name: cut(o.Name, maxName),
-			UID: types.UID(cut(string(o.UID), maxName)),
+			Group: truncate.String(eventfields.Group(o.APIVersion), maxName), Kind: truncate.String(o.Kind, maxName), Namespace: truncate.String(o.Namespace, maxName), Name: truncate.String(o.Name, maxName),
+			UID: types.UID(truncate.String(string(o.UID), maxName)),
 		},
 	}
 }
@@ -169,8 +156,8 @@ func reporterOf(e *corev1.Event) string {
 
 func labelsOf(e *corev1.Event, user string) labels {
 	return labels{
-		eventType: cut(e.Type, maxName), reason: cut(e.Reason, maxName), reporter: cut(reporterOf(e), maxName),
-		message: cut(e.Message, maxMessage), user: cut(user, maxName),
+		eventType: truncate.String(e.Type, maxName), reason: truncate.String(e.Reason, maxName), reporter: truncate.String(reporterOf(e), maxName),
+		message: truncate.String(e.Message, maxMessage), user: truncate.String(user, maxName),
 		combined: strings.HasPrefix(e.Message, identity.CombinedPrefix),
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
@@ -151,7 +152,7 @@ func (c *Client) Get(ctx context.Context, resource string, query url.Values, int
 		if !again || attempt == maxAttempts {
 			return timedOut(ctx, err)
 		}
-		if cause := sleep(ctx, wait); cause != nil {
+		if cause := sleep.For(ctx, wait); cause != nil {
 			return fmt.Errorf("%w: %w", cause, err)
 		}
 	}
@@ -179,16 +180,4 @@ func (c *Client) get(ctx context.Context, resource string, query url.Values) ([]
 		err = fmt.Errorf("the answer is larger than %d MiB", maxBody>>20)
 	}
 	return body, err
-}
-
-// sleep waits, and returns an error if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

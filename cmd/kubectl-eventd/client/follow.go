@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
@@ -79,7 +80,7 @@ func (c *Client) Follow(ctx context.Context, f Follow) error {
 		if after, ok := askAgain(err); ok {
 			pause = max(pause, after)
 		}
-		if sleep(ctx, pause) != nil {
+		if sleep.For(ctx, pause) != nil {
 			return nil
 		}
 	}
