@@ -7,7 +7,6 @@ toolchain go1.26.8
 require (
 	github.com/apache/datasketches-go v0.1.0
 	github.com/cloudevents/sdk-go/v2 v2.16.2
-	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
 	github.com/hashicorp/golang-lru/v2 v2.0.7

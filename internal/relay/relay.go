@@ -122,10 +122,6 @@ func (r *Relay) IsPeer(ctx context.Context, token string) (bool, error) {
 	return r.peers.include(ctx, token)
 }
 
-// PeerUser is the user that all replicas authenticate as, "" before the apiserver has
-// accepted the token of this one.
-func (r *Relay) PeerUser() string { return r.peers.lastName() }
-
 // log logs a failure that somebody may have to repair.
 func (r *Relay) log(ctx context.Context, why *failure, err error) {
 	if why.isLeaderless() {

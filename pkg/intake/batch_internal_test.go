@@ -30,7 +30,6 @@ type gate struct {
 }
 
 func (g *gate) Begin() Forwarding                 { return g }
-func (g *gate) PeerUser() string                  { return "" }
 func (g *gate) AwaitLeader(context.Context) error { return nil }
 func (g *gate) End()                              {}
 

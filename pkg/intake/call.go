@@ -28,7 +28,7 @@ type call struct {
 	// token is the bearer token of another replica. Set by flowControl.withCredentials; read
 	// by sessions.begin, since the authentication removes the header.
 	token string
-	// verified is the user that unknown credentials verify as, "" if they do not. Set by
+	// verified is the user that an unknown certificate verifies as, "" if it does not. Set by
 	// flowControl.withCredentials; read by callers.holder.
 	verified string
 	// forwarding is how the Forwarder handles the request, nil without one. Set by

@@ -32,5 +32,5 @@
 //
 // All exported types are safe for use by many goroutines. An Intake starts no goroutine
 // and needs no stop. The goroutines of a handler end with its requests, or with a shared
-// review, at most 30 s later. Issuer.Run ends with its context.
+// review, at most 30 s later.
 package intake

@@ -10,5 +10,12 @@ import (
 // without authentication, those of one address.
 type flow = shares.Flow
 
-// flowOfAddress is the flow of a request of an unknown caller.
-func flowOfAddress(req *http.Request) flow { return shares.FlowOfAddress(req.RemoteAddr) }
+// flowOfAddress is the flow of a request of an unknown caller. What other replicas forward does not wait with the rest of
+// their address: until its credentials were reviewed once, a new leader knows none of them.
+func flowOfAddress(req *http.Request) flow {
+	f := shares.FlowOfAddress(req.RemoteAddr)
+	if Forwarded(req) {
+		f.User = replicas
+	}
+	return f
+}

@@ -73,11 +73,7 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	if err != nil {
 		return nil, err
 	}
-	callers.issuer, callers.certificates.options = o.Issuer, o.ClientCA
-	callers.authn = o.Authenticator
-	if o.Forwarder != nil {
-		callers.ownName = o.Forwarder.PeerUser
-	}
+	callers.certificates.options, callers.authn = o.ClientCA, o.Authenticator
 	m := o.Intake.metrics
 	count := max(seatsPerCPU*runtime.GOMAXPROCS(0), minSeats)
 	m.seatsCapacity.Set(float64(count + count/2))

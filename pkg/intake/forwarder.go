@@ -18,8 +18,6 @@ type Forwarder interface {
 	// IsPeer reports whether a token is that of a replica. An error that leaves that
 	// open (Undecided) is answered 503, any other one 401.
 	IsPeer(ctx context.Context, token string) (bool, error)
-	// PeerUser returns the user that all replicas authenticate as, "" before that is known.
-	PeerUser() string
 	// Begin is called when a create, update or patch has arrived.
 	Begin() Forwarding
 }

@@ -220,14 +220,6 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 	}
 }
 
-// peers is a Forwarder whose replicas are one user.
-type peers struct {
-	Forwarder
-	user string
-}
-
-func (p peers) PeerUser() string { return p.user }
-
 // Headers count, those that assert a user too, up to what one flow can have.
 func TestWhatARequestCountsAsInFlight(t *testing.T) {
 	// By the header bytes, those that assert a user, and the limit of all requests.
@@ -259,13 +251,9 @@ func TestSeatsForEachCPU(t *testing.T) {
 	})
 }
 
-// Requests of an unknown caller whose credentials verify locally count against the share
-// of its tenant, all others against that of their address. The token is still reviewed.
+// Requests of an unknown caller whose certificate verifies count against the share of its tenant, all others against
+// that of their address. A token is verified by its review alone.
 func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
-	const own, ofA = "system:serviceaccount:kube-system:eventd", "system:serviceaccount:a"
-	key := testKeys()["ES256"]
-	valid, ofReplica := key.token("a", "x"), key.token("kube-system", "eventd")
-	forged := newTestKey(key.id, "ES256").token("a", "x")
 	jane := assertion("jane")
 	never := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 		t.Error("a token was reviewed before its request was in flight")
@@ -275,38 +263,25 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 		token, asserted, certificate string
 		proxied                      string // by a front proxy
 		authn                        authenticator.Request
-		alone                        bool   // it has no other replicas
 		known                        string // tenant of the credentials, "" if they are unknown
 		want                         string // tenant, "" for an unknown caller
 	}{
-		"a token that verifies":                        {token: valid, want: ofA},
-		"a token that does not":                        {token: forged},
-		"no such token":                                {token: "bogus"},
-		"a token that is known":                        {token: valid, known: "b", want: "b"},
-		"a replica's token":                            {token: ofReplica, asserted: jane, want: "jane"},
-		"a replica's token, asserting nobody":          {token: ofReplica, asserted: "!"},
-		"a replica's token, and nothing asserted":      {token: ofReplica, want: "system:serviceaccount:kube-system"},
-		"a replica's token, to one that is alone":      {token: ofReplica, asserted: jane, alone: true, want: "system:serviceaccount:kube-system"},
-		"a client's token that asserts somebody":       {token: valid, asserted: jane, want: ofA},
-		"a certificate":                                {certificate: "jane", authn: accepting("jane"), want: "jane"},
-		"a certificate of a front proxy":               {certificate: "proxy", authn: accepting("jane"), want: frontProxy},
-		"a front proxy that names its user":            {certificate: "proxy", proxied: "jane", authn: accepting("jane"), want: "jane"},
-		"a certificate that names another user":        {certificate: "jane", proxied: "joe", authn: accepting("jane"), want: "jane"},
-		"a token, naming another user":                 {token: valid, proxied: "joe", want: ofA},
-		"a certificate that does not verify":           {certificate: "jane", authn: saying(nil, false, x509.UnknownAuthorityError{})},
-		"a certificate of nobody":                      {certificate: "jane", authn: accepting(user.Anonymous)},
-		"a certificate that asserts somebody":          {certificate: "jane", asserted: jane, authn: accepting("joe")},
-		"a certificate, and a token that verifies":     {certificate: "jane", token: valid, want: ofA},
-		"a certificate, and a token that verifies not": {certificate: "jane", token: "bogus"},
+		"a token":                               {token: "unknown"},
+		"a token that is known":                 {token: "known", known: "b", want: "b"},
+		"a token that asserts somebody":         {token: "unknown", asserted: jane},
+		"a certificate":                         {certificate: "jane", authn: accepting("jane"), want: "jane"},
+		"a certificate of a front proxy":        {certificate: "proxy", authn: accepting("jane"), want: frontProxy},
+		"a front proxy that names its user":     {certificate: "proxy", proxied: "jane", authn: accepting("jane"), want: "jane"},
+		"a certificate that names another user": {certificate: "jane", proxied: "joe", authn: accepting("jane"), want: "jane"},
+		"a certificate that does not verify":    {certificate: "jane", authn: saying(nil, false, x509.UnknownAuthorityError{})},
+		"a certificate of nobody":               {certificate: "jane", authn: accepting(user.Anonymous)},
+		"a certificate that asserts somebody":   {certificate: "jane", asserted: jane, authn: accepting("joe")},
+		"a certificate, and a token":            {certificate: "jane", token: "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &ServerOptions{Intake: newIntake(), MaxInFlight: 10, Issuer: &Issuer{wanted: make(chan struct{}, 1)}, Authenticator: never}
+			o := &ServerOptions{Intake: newIntake(), MaxInFlight: 10, Authenticator: never}
 			if test.authn != nil {
 				o.Authenticator = test.authn
-			}
-			o.Issuer.keys.Store(parsedTestKeys(t))
-			if !test.alone {
-				o.Forwarder = peers{user: own}
 			}
 			c := must(newFlowControl(o))
 			req := requestWith(test.token, test.certificate)

@@ -92,8 +92,6 @@ type standbys struct {
 	reviews  atomic.Int64
 }
 
-func (*standbys) PeerUser() string { return "" }
-
 func (r *standbys) IsPeer(context.Context, string) (bool, error) {
 	r.reviews.Add(1)
 	return !r.rejected.Load(), nil

@@ -84,12 +84,7 @@ type callers struct {
 
 	ofKnown, ofUnknown *reviews
 
-	// issuer and authn verify unknown credentials locally. ownName returns the user name
-	// of all replicas, "" if it is not known; it is nil without replicas.
-	issuer  *Issuer
-	authn   authenticator.Request
-	ownName func() string
-
+	authn        authenticator.Request // of certificates that are not known
 	certificates certificates
 }
 
@@ -212,7 +207,7 @@ func (c *callers) remember(req *http.Request, presented credential, r reviewed, 
 }
 
 // holder returns what is known of the credentials of a request: by the last review that
-// accepted them, otherwise by local verification. It returns false for unknown callers.
+// accepted them, otherwise by their certificate. It returns false for unknown callers.
 func (c *callers) holder(ctx context.Context) (knownCredential, bool) {
 	call := callOf(ctx)
 	if known, ok := c.known.get(call.credential); ok {
@@ -221,31 +216,10 @@ func (c *callers) holder(ctx context.Context) (knownCredential, bool) {
 	return knownCredential{user: call.verified}, call.verified != ""
 }
 
-// verified returns the user that unknown credentials verify as, "" if they do not: by
-// the signature of a token, or as a client certificate. They are still reviewed as all
-// others.
+// verified returns the user that an unknown client certificate verifies as, "" if it does not, or the request has a
+// token. It is still reviewed as all others. Requests that assert a user are ignored, since replicas have a token.
 func (c *callers) verified(req *http.Request, presented credential) (user string) {
-	if _, known := c.known.get(presented); known {
-		return ""
-	}
-	token := bearerToken(req)
-	if token == "" {
-		return c.certificate(req)
-	}
-	subject, ok := c.issuer.subject(token)
-	switch {
-	case !ok:
-		return ""
-	case Forwarded(req) && c.ownName != nil && subject == c.ownName():
-		return replicas
-	}
-	return subject
-}
-
-// certificate verifies the client certificate of a request without a token. It ignores
-// requests that assert a user, since replicas have a token.
-func (c *callers) certificate(req *http.Request) (user string) {
-	if Forwarded(req) || c.authn == nil {
+	if _, known := c.known.get(presented); known || bearerToken(req) != "" || Forwarded(req) || c.authn == nil {
 		return ""
 	}
 	// On a clone, because the authenticator removes the headers of a front proxy.

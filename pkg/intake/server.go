@@ -59,10 +59,6 @@ type ServerOptions struct {
 	// ReplicaState, if not nil, accepts what another replica reports of itself: a POST of ReplicaStatePath.
 	// It must not block. Its error is answered 400. It needs a Forwarder.
 	ReplicaState func(replica string, state []byte) error
-	// Issuer, if not nil, verifies ServiceAccount tokens that this process has not seen
-	// accepted yet. Until their TokenReview, their requests count against the share of
-	// their tenant, and not that of their address. The caller runs it.
-	Issuer *Issuer
 	// ClientCA, if not nil, returns the CAs by which Authenticator verifies client certificates, and false if there are
 	// none. As long as it returns the same Roots, a certificate is not verified again for each report.
 	ClientCA func() (x509.VerifyOptions, bool)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,12 +47,6 @@ type AuditedRequest struct {
 
 // Refused reports whether the ServiceAccount lacks a right.
 func (r *AuditedRequest) Refused() bool { return r.ResponseStatus.Code == http.StatusForbidden }
-
-// ReadByAll reports whether every ServiceAccount may make the request with the default
-// roles: it reads the public keys of ServiceAccount tokens.
-func (r *AuditedRequest) ReadByAll() bool {
-	return slices.Contains([]string{"/.well-known/openid-configuration", "/openid/v1/jwks"}, r.RequestURI)
-}
 
 // Audited returns the requests of a ServiceAccount in kube-system, in order, if Options
 // have Audit. A watch is logged when it is answered, and when it ends.

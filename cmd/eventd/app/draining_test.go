@@ -134,3 +134,7 @@ func TestConnectionsAreDrainedFromTheBeginningOfTheShutdown(t *testing.T) {
 	want("close", "with a status", http.MethodPost)
 	want("", "another replica", http.MethodPost, "Eventd-Asserted-User")
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

@@ -208,7 +208,6 @@ func (p *process) newHandler() (http.Handler, error) {
 		Authenticator:   p.serving.authenticator,
 		Authorizer:      p.serving.authorizer,
 		QueryAuthorizer: p.serving.queryAuthorizer,
-		Issuer:          p.serving.issuer.Issuer,
 		ClientCA:        p.serving.verifyOptions,
 		MaxInFlight:     p.options.MaxRequestsInFlight,
 		Livez:           p.livez(),

@@ -33,7 +33,6 @@ type serving struct {
 	// verifyOptions returns the CAs of client certificates, wherever they are from; nil without any.
 	verifyOptions func() (x509.VerifyOptions, bool)
 	frontProxyCA  *publishedCA // nil if the cluster's front proxy is not used
-	issuer        *issuer      // nil before delegate
 	ca            *servingCA   // nil without --serving-ca
 	listener      *boundedListener
 }
@@ -91,8 +90,7 @@ func openPort(secure *options.SecureServingOptions) (err error) {
 
 // delegate sets up authentication by TokenReview and authorization by
 // SubjectAccessReview. It reads the CAs of client certificates and of the front proxy from
-// the apiserver, and fails without an answer. It reads the public keys of ServiceAccount tokens too, and
-// continues without them.
+// the apiserver, and fails without an answer.
 func (s *serving) delegate(ctx context.Context, o *Options) error {
 	authentication, authorization := *o.Authentication, *o.Authorization
 	authentication.RemoteKubeConfigFile = cmp.Or(authentication.RemoteKubeConfigFile, o.Kubeconfig)
@@ -106,9 +104,6 @@ func (s *serving) delegate(ctx context.Context, o *Options) error {
 	}
 	if provider != nil {
 		authentication.ClientCert.CAContentProvider, s.verifyOptions = provider, provider.VerifyOptions
-	}
-	if err := s.lookUpIssuer(ctx, authentication.RemoteKubeConfigFile); err != nil {
-		return fmt.Errorf("looking up the public keys of ServiceAccount tokens: %w", err)
 	}
 	var authn server.AuthenticationInfo
 	if err := authentication.ApplyTo(&authn, s.info, nil); err != nil {
@@ -167,16 +162,6 @@ func (s *serving) lookUpFrontProxyCA(ctx context.Context, authentication *option
 	return err
 }
 
-func (s *serving) lookUpIssuer(ctx context.Context, kubeconfig string) error {
-	config, err := loadConfig(kubeconfig)
-	if err != nil {
-		return err
-	}
-	config.UserAgent = userAgent()
-	s.issuer, err = followIssuer(ctx, config)
-	return err
-}
-
 // close closes a listener that was not started.
 func (s *serving) close() {
 	_ = s.info.Listener.Close()
@@ -187,9 +172,6 @@ func (s *serving) stopFollowing() {
 	s.clientCA.stop()
 	s.frontProxyCA.stop()
 	s.ca.stop()
-	if s.issuer != nil {
-		s.issuer.stop()
-	}
 }
 
 // start serves until stop is called. stop closes the listener and all idle connections,
