@@ -1,11 +1,6 @@
 package relay
 
-import (
-	"errors"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
+import "errors"
 
 // failure is why a request was not answered by the leader: the label of a metric, and a
 // text for the client.
@@ -34,17 +29,4 @@ func (f *failure) isLeaderless() bool { return f == errNoLeader || f == errNotLe
 // repeatable reports whether a request certainly had no effect, and may be sent again.
 func repeatable(err error) bool {
 	return errors.Is(err, errNoLeader) || errors.Is(err, errNotLeading) || errors.Is(err, errNotConnected)
-}
-
-// unavailable is 503 with Retry-After.
-func unavailable(retryAfter int, message string) error {
-	err := apierrors.NewServiceUnavailable(message)
-	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(retryAfter)}
-	return err
-}
-
-// notToRepeat is the response to a create of an Event without a name that may have been
-// recorded: 504 without Retry-After. A repetition would be another Event.
-func notToRepeat(why string) error {
-	return apierrors.NewTimeoutError("the event may have been recorded, and has no name to send it again under: "+why, 0)
 }

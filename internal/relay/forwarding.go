@@ -61,7 +61,7 @@ func (f *forwarding) Handle(ctx context.Context, w http.ResponseWriter, r *intak
 	}
 	if intake.Forwarded(r.Request) {
 		w.Header().Set(notLeadingHeader, "true")
-		return unavailable(minRetryAfter, "this replica does not lead")
+		return intake.Unavailable(minRetryAfter, "this replica does not lead")
 	}
 	out, err := newOutgoing(r)
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *Relay) refusal(ctx context.Context, received *intake.Received, err erro
 	r.metrics.refused.WithLabelValues(why.reason).Inc()
 	r.log(ctx, why, err)
 	if why == errLost && received.Unnamed() {
-		return notToRepeat(why.text)
+		return intake.NotToRepeat(why.text)
 	}
 	text := why.text
 	for _, detail := range []error{errCertificate, errFull} {
@@ -205,5 +205,5 @@ func (r *Relay) refusal(ctx context.Context, received *intake.Received, err erro
 	if why.isLeaderless() {
 		after = r.leaderless.retryAfter()
 	}
-	return unavailable(after, "the event was not forwarded to the leader: "+text)
+	return intake.Unavailable(after, "the event was not forwarded to the leader: "+text)
 }

@@ -27,7 +27,7 @@ func notWritten(r *report) error {
 	if s.Outcome != occurrence.Dropped {
 		why := fmt.Sprintf("the event's write was abandoned (%s): %s", s.Outcome, because(s.Err))
 		if r.unnamed {
-			return notToRepeat(why)
+			return NotToRepeat(why)
 		}
 		return unavailable(why)
 	}
@@ -95,18 +95,18 @@ func because(err error) string {
 	return err.Error()
 }
 
-// notToRepeat is the error of a create without a name that may have been recorded: 504
+// NotToRepeat is the error of a create without a name that may have been recorded: 504
 // without Retry-After. If the client sent it again, it would create another Event.
-func notToRepeat(why string) *apierrors.StatusError {
+func NotToRepeat(why string) *apierrors.StatusError {
 	return apierrors.NewTimeoutError("the event may have been recorded, and has no name to send it again under: "+why, 0)
 }
 
-// unavailable is 503 with Retry-After.
 func unavailable(message string) *apierrors.StatusError {
-	return unavailableFor(retryAfterSeconds, message)
+	return Unavailable(retryAfterSeconds, message)
 }
 
-func unavailableFor(seconds int, message string) *apierrors.StatusError {
+// Unavailable is 503 with Retry-After.
+func Unavailable(seconds int, message string) *apierrors.StatusError {
 	err := apierrors.NewServiceUnavailable(message)
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(seconds)}
 	return err

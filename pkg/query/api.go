@@ -187,11 +187,11 @@ func (a *API) Query(req intake.Query) (answer http.HandlerFunc, watch bool, err 
 		case a.leading():
 			q.changed = changed
 		case req.Relayed:
-			return nil, false, unavailable("this replica does not lead")
+			return nil, false, intake.Unavailable(1, "this replica does not lead")
 		case a.options.Relay != nil && !(q.resource == resourceStatus && a.leader() == nil):
 			return a.relayed(req, q, changed), q.Watch, nil
 		case q.resource != resourceStatus:
-			return nil, false, unavailable("this replica does not lead")
+			return nil, false, intake.Unavailable(1, "this replica does not lead")
 		default: // until somebody leads
 			q.changed = changed
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/internal/truncate"
+	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
 	"github.com/eventd/eventd/pkg/trail"
@@ -78,7 +79,7 @@ func inTurn(ctx context.Context, turns *fairqueue.Turns, caller string, work fun
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return unavailable("too many queries wait")
+	return intake.Unavailable(1, "too many queries wait")
 }
 
 // eventOf is what an expression sees of a step: the Event that it is about, as far as the trail knows it. The

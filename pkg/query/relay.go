@@ -20,7 +20,7 @@ func (a *API) relayed(to intake.Query, q *query, changed <-chan struct{}) http.H
 		var err error
 		q.wait(req.Context(), func() { response, err = a.options.Relay(life, to.Request) })
 		if err != nil {
-			writeError(w, unavailable("the leader did not answer the query: "+err.Error()))
+			writeError(w, intake.Unavailable(1, "the leader did not answer the query: "+err.Error()))
 			return
 		}
 		defer func() { _ = response.Body.Close() }()
@@ -35,7 +35,7 @@ func (a *API) relayed(to intake.Query, q *query, changed <-chan struct{}) http.H
 		}
 		body, err := io.ReadAll(io.LimitReader(response.Body, maxRelayedBytes))
 		if err != nil {
-			writeError(w, unavailable("the leader did not answer the query: "+err.Error()))
+			writeError(w, intake.Unavailable(1, "the leader did not answer the query: "+err.Error()))
 			return
 		}
 		w.WriteHeader(response.StatusCode)

@@ -122,17 +122,10 @@ func (r *rights) reviewAgain(ctx context.Context, known map[right]time.Time) err
 	}
 	for _, last := range known {
 		if time.Since(last) >= maxUnreviewed {
-			return unavailable("the rights of the watch could not be reviewed in time")
+			return intake.Unavailable(1, "the rights of the watch could not be reviewed in time")
 		}
 	}
 	return nil
-}
-
-// unavailable is 503 with Retry-After.
-func unavailable(message string) error {
-	err := apierrors.NewServiceUnavailable(message)
-	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
-	return err
 }
 
 // expired is 410: the client's place in the tail was lost.
