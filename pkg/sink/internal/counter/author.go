@@ -83,7 +83,7 @@ func (c *Counter) limits(e, first *Entry) bool {
 
 // limitTo1 returns the part of a claim that a limited entry adds.
 func limitTo1(c Claim) Claim {
-	c.total, c.weight = min(c.total, 1), min(c.weight, 1)
+	c.Total, c.Weight = min(c.Total, 1), min(c.Weight, 1)
 	return c
 }
 

@@ -73,7 +73,7 @@ func (e *EntryRecord) Write(w *wire.Writer) error {
 	w.Bool(e.Changes)
 	w.String(e.User)
 	w.Bool(e.CreateOnly)
-	for _, c := range []*ContentRecord{&e.Oldest, &e.Newest} {
+	for _, c := range []*Content{&e.Oldest, &e.Newest} {
 		if err := c.write(w); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (e *EntryRecord) Write(w *wire.Writer) error {
 func ReadEntry(r *wire.Reader) (e EntryRecord) {
 	e.Sequence, e.Weight, e.Anonymous = r.Uint(), r.Int(), r.Int()
 	if n := r.Len(claimLength); n > 0 {
-		e.Claims = make([]ClaimRecord, n)
+		e.Claims = make([]Claim, n)
 	}
 	for i := range e.Claims {
 		c := &e.Claims[i]
@@ -108,7 +108,7 @@ func ReadEntry(r *wire.Reader) (e EntryRecord) {
 }
 
 // write encodes an Event as protobuf, with its length before it, and 0 for none.
-func (c *ContentRecord) write(w *wire.Writer) error {
+func (c *Content) write(w *wire.Writer) error {
 	w.Uint(uint64(c.API))
 	w.Int(c.Recorded.UnixNano())
 	if c.Event == nil {
@@ -123,8 +123,8 @@ func (c *ContentRecord) write(w *wire.Writer) error {
 	return err
 }
 
-func readContent(r *wire.Reader) ContentRecord {
-	c := ContentRecord{API: occurrence.API(min(r.Uint(), math.MaxUint8)), Recorded: time.Unix(0, r.Int())}
+func readContent(r *wire.Reader) Content {
+	c := Content{API: occurrence.API(min(r.Uint(), math.MaxUint8)), Recorded: time.Unix(0, r.Int())}
 	b := r.Bytes()
 	if len(b) == 0 {
 		return c

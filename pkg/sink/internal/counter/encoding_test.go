@@ -23,10 +23,10 @@ func aSeries() *Series {
 }
 
 func anEntry(event *corev1.Event) EntryRecord {
-	content := ContentRecord{Event: event, API: occurrence.EventsV1, Recorded: time.Unix(0, 4), bytes: eventsize.Of(event)}
+	content := Content{Event: event, API: occurrence.EventsV1, Recorded: time.Unix(0, 4), bytes: eventsize.Of(event)}
 	return EntryRecord{
-		Sequence: 5, Weight: 13, Anonymous: 6, Claims: []ClaimRecord{{Contributor{8}, 9, 7}}, Changes: true,
-		User: "jane", CreateOnly: true, Oldest: content, Newest: ContentRecord{Recorded: time.Unix(0, 10)},
+		Sequence: 5, Weight: 13, Anonymous: 6, Claims: []Claim{{Contributor{8}, 9, 7}}, Changes: true,
+		User: "jane", CreateOnly: true, Oldest: content, Newest: Content{Recorded: time.Unix(0, 10)},
 		Labels: map[string]string{"k": "v"}, Annotations: map[string]string{},
 		Merged: occurrence.Aggregated, Deferred: true,
 	}

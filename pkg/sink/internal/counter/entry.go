@@ -55,21 +55,21 @@ type Entry struct {
 // Claim is the report of a client that counts: it has reached a total, of which the last part,
 // the weight, is new.
 type Claim struct {
-	client        Contributor
-	total, weight int64
+	Client        Contributor
+	Total, Weight int64
 }
 
 // above returns the part of the interval (total-weight, total] above what is counted of the
 // client.
 func (c *Claim) above(counted uint64) int64 {
-	reached := min(int64(min(counted, math.MaxInt64)), c.total)
-	return min(c.weight, c.total-reached)
+	reached := min(int64(min(counted, math.MaxInt64)), c.Total)
+	return min(c.Weight, c.Total-reached)
 }
 
 // Content is an occurrence without its count.
 type Content struct {
-	Event    *corev1.Event // its target's
-	api      occurrence.API
+	Event    *corev1.Event // its target's; a record may have none
+	API      occurrence.API
 	Recorded time.Time
 	bytes    int64 // memory of the Event, approximately
 }
@@ -88,7 +88,7 @@ func (c Content) notBefore(older *Content) Content {
 
 // NewEntry returns the entry of an occurrence, without a sequence, and its claim if it has one.
 func NewEntry(o *occurrence.Occurrence, t *occurrence.Target) (Entry, Claim) {
-	content := Content{Event: t.Event, api: o.API, Recorded: o.Recorded, bytes: eventsize.Of(t.Event)}
+	content := Content{Event: t.Event, API: o.API, Recorded: o.Recorded, bytes: eventsize.Of(t.Event)}
 	e := Entry{
 		Weight: o.Weight, changes: o.Weight == 0,
 		Oldest: content, Newest: content,
@@ -100,7 +100,7 @@ func NewEntry(o *occurrence.Occurrence, t *occurrence.Target) (Entry, Claim) {
 		e.anonymous = o.Weight
 		return e, Claim{}
 	}
-	return e, Claim{client: clientKey(o.Client), total: o.Total, weight: o.Weight}
+	return e, Claim{Client: clientKey(o.Client), Total: o.Total, Weight: o.Weight}
 }
 
 // Size returns which part of MaxBatch the entry uses.
@@ -164,7 +164,7 @@ func both(earlier, later map[string]string) map[string]string {
 func (e *Entry) addClaim(c Claim) {
 	if e.endsAt(c) {
 		last := &e.claims[len(e.claims)-1]
-		last.total, last.weight = c.total, last.weight+c.weight
+		last.Total, last.Weight = c.Total, last.Weight+c.Weight
 		return
 	}
 	e.claims = append(e.claims, c)
@@ -176,7 +176,7 @@ func (e *Entry) endsAt(c Claim) bool {
 		return false
 	}
 	last := &e.claims[len(e.claims)-1]
-	return last.client == c.client && last.total == c.total-c.weight
+	return last.Client == c.Client && last.Total == c.Total-c.Weight
 }
 
 // Estimate returns the approximate memory of the entry of a single occurrence.

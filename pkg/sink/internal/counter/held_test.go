@@ -28,7 +28,7 @@ func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
 	claims := func(n int) func(*EntryRecord) {
 		return func(r *EntryRecord) {
 			for i := range n {
-				r.Claims = append(r.Claims, ClaimRecord{Client: numbered(i), Total: 1, Weight: 1})
+				r.Claims = append(r.Claims, Claim{Client: numbered(i), Total: 1, Weight: 1})
 			}
 			r.Weight += int64(n)
 		}
@@ -63,7 +63,7 @@ func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
 		"a negative claim":                {apply(of(3, weights(2, -1)), false), errRecord},
 		"a large claim":                   {apply(of(3, weights(2, math.MaxInt64)), false), errRecord},
 		"weights that overflow":           {apply(of(3, weights(math.MaxInt64, 1)), false), errRecord},
-		"a negative total":                {apply(of(3, func(r *EntryRecord) { r.Claims = []ClaimRecord{{Total: -1}} }), false), errRecord},
+		"a negative total":                {apply(of(3, func(r *EntryRecord) { r.Claims = []Claim{{Total: -1}} }), false), errRecord},
 		"a join of what is not held":      {func(h *Held) error { return h.Join(3, 4) }, errNotHeld},
 		"a join with what is not held":    {func(h *Held) error { return h.Join(2, 3) }, errNotHeld},
 		"a join with another than next":   {func(h *Held) error { return h.Join(1, 3) }, errNotHeld},
@@ -94,7 +94,7 @@ func weights(anonymous int64, claims ...int64) func(*EntryRecord) {
 	return func(r *EntryRecord) {
 		r.Anonymous, r.Weight = anonymous, anonymous
 		for _, weight := range claims {
-			r.Claims = append(r.Claims, ClaimRecord{Weight: weight})
+			r.Claims = append(r.Claims, Claim{Weight: weight})
 			r.Weight += weight
 		}
 	}
@@ -116,7 +116,7 @@ func TestCloneChangesIndependently(t *testing.T) {
 		e, claim := NewEntry(&occurrence.Occurrence{Weight: 1, Client: "client", Total: total + 1}, &occurrence.Target{Event: event})
 		e.Sequence = n + 1
 		r := e.record()
-		r.Claims = []ClaimRecord{{claim.client, claim.total, claim.weight}}
+		r.Claims = []Claim{claim}
 		change := func(h *Held) error { return h.Apply(r, h.Len() > 0 && n%3 == 0) }
 		if i := rand.IntN(plain.Len() + 1); i+1 < plain.Len() && n%5 > 2 {
 			first, second := plain.entries[i].Sequence, plain.entries[i+1].Sequence

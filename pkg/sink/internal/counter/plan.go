@@ -61,9 +61,9 @@ func (c *Counter) plan(batch []Entry) plan {
 			if e.limited {
 				allowed = limitTo1(claim)
 			}
-			known := c.counted(claim.client)
+			known := c.counted(claim.Client)
 			var counted uint64
-			clients, counted = raise(clients, claim.client, max(uint64(allowed.total), known), maxClients)
+			clients, counted = raise(clients, claim.Client, max(uint64(allowed.Total), known), maxClients)
 			counted = max(counted, known)
 			added := allowed.above(counted)
 			e.planned += added
@@ -170,7 +170,7 @@ func (d *Draft) Plan() {
 	case r.plan.added > 0:
 		r.Kind, r.Event = Create, c.eventToCreate(d.batch, r.Name, r.plan)
 		// Its content is that of the oldest, and so is its API.
-		r.API = apiFor(d.batch[0].Oldest.api, r.Event)
+		r.API = apiFor(d.batch[0].Oldest.API, r.Event)
 	case d.may.Change:
 		// There is nothing to create an Event for, only one to change.
 		r.Kind, r.Patch = Read, emptyPatch

@@ -3,9 +3,7 @@ package counter
 import (
 	"errors"
 	"reflect"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
+	"slices"
 
 	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -52,31 +50,17 @@ type Addition struct {
 type EntryRecord struct {
 	Sequence          uint64
 	Weight, Anonymous int64
-	Claims            []ClaimRecord
+	Claims            []Claim
 	Changes           bool
 	User              string
 	CreateOnly        bool
 	// Oldest has no Event if that is the one of Newest. Newest has none in an Addition if
 	// that is the one of the newest entry before it.
-	Oldest, Newest ContentRecord
+	Oldest, Newest Content
 	// Labels and Annotations are nil if they are those of the newest Event.
 	Labels, Annotations map[string]string
 	Merged              occurrence.Outcome
 	Deferred            bool
-}
-
-// ClaimRecord is a Claim.
-type ClaimRecord struct {
-	Client        Contributor
-	Total, Weight int64
-}
-
-// ContentRecord is a Content.
-type ContentRecord struct {
-	Event    *corev1.Event // or nil
-	API      occurrence.API
-	Recorded time.Time
-	bytes    int64 // memory of the Event
 }
 
 // Series returns the series. It may be called while a worker runs Draft.Plan.
@@ -115,7 +99,7 @@ func (c *Counter) addition(newest, e *Entry, claim Claim) (a Addition) {
 	}
 	a.Entry = e.record()
 	if claim != (Claim{}) {
-		a.Entry.Claims = []ClaimRecord{{claim.client, claim.total, claim.weight}}
+		a.Entry.Claims = []Claim{claim}
 	}
 	switch {
 	case newest == nil:
@@ -131,7 +115,7 @@ func (e *Entry) record() EntryRecord {
 	r := EntryRecord{
 		Sequence: e.Sequence, Weight: e.Weight, Anonymous: e.anonymous, Changes: e.changes,
 		User: e.user, CreateOnly: e.createOnly,
-		Oldest: e.Oldest.record(), Newest: e.Newest.record(),
+		Oldest: e.Oldest, Newest: e.Newest,
 		Merged: e.Merged, Deferred: e.Deferred,
 	}
 	if e.Oldest.Event == e.Newest.Event {
@@ -143,23 +127,14 @@ func (e *Entry) record() EntryRecord {
 	if !isSame(e.annotations, e.Newest.Event.Annotations) {
 		r.Annotations = e.annotations
 	}
-	if len(e.claims) > 0 { // copied, since later claims may become part of the last one
-		r.Claims = make([]ClaimRecord, len(e.claims))
-	}
-	for i, claim := range e.claims {
-		r.Claims[i] = ClaimRecord{claim.client, claim.total, claim.weight}
-	}
+	r.Claims = slices.Clone(e.claims) // later claims may become part of the last one
 	return r
-}
-
-func (c *Content) record() ContentRecord {
-	return ContentRecord{Event: c.Event, API: c.api, Recorded: c.Recorded, bytes: c.bytes}
 }
 
 // Bytes returns the approximate memory of the record, which shares its Events with the entry.
 func (r *EntryRecord) Bytes() int64 {
 	n := entryBytes + int64(len(r.Claims))*claimBytes + eventsize.OfMap(r.Labels) + eventsize.OfMap(r.Annotations)
-	for _, c := range []*ContentRecord{&r.Oldest, &r.Newest} {
+	for _, c := range []*Content{&r.Oldest, &r.Newest} {
 		if c.Event != nil {
 			n += c.bytes
 		}
@@ -179,7 +154,7 @@ func (r *EntryRecord) entry(newest *Entry) (*Entry, error) {
 	e := &Entry{
 		Sequence: r.Sequence, Weight: r.Weight, anonymous: r.Anonymous, changes: r.Changes,
 		user: r.User, createOnly: r.CreateOnly, labels: r.Labels, annotations: r.Annotations,
-		Newest: r.Newest.content(), Oldest: r.Oldest.content(),
+		Newest: r.Newest, Oldest: r.Oldest,
 		Merged: r.Merged, Deferred: r.Deferred,
 	}
 	if e.Newest.Event == nil && newest != nil {
@@ -202,7 +177,7 @@ func (r *EntryRecord) entry(newest *Entry) (*Entry, error) {
 		e.claims = make([]Claim, 0, len(r.Claims))
 	}
 	for _, claim := range r.Claims {
-		e.addClaim(Claim{claim.Client, claim.Total, claim.Weight})
+		e.addClaim(claim)
 	}
 	return e, nil
 }
@@ -222,8 +197,4 @@ func (r *EntryRecord) isPlausible() bool {
 		sum += claim.Weight
 	}
 	return r.Sequence > 0 && r.Anonymous >= 0 && r.Weight == sum && sum <= maxWeight
-}
-
-func (r *ContentRecord) content() Content {
-	return Content{Event: r.Event, api: r.API, Recorded: r.Recorded, bytes: r.bytes}
 }

@@ -212,7 +212,7 @@ func pendingBytes(c *Counter) (bytes int64) {
 func outline(entries []EntryRecord) (out string) {
 	for _, e := range entries {
 		newest := e.Newest.Event
-		e.Oldest, e.Newest, e.Labels, e.Annotations = ContentRecord{}, ContentRecord{}, nil, nil
+		e.Oldest, e.Newest, e.Labels, e.Annotations = Content{}, Content{}, nil, nil
 		out += fmt.Sprint(e, newest.Message, newest.Labels, ";")
 	}
 	return out

@@ -72,7 +72,7 @@ func (c *Counter) Creates() bool { return c.observed == nil && !c.mustRead }
 // API returns the API of the next request. Something must be pending.
 func (c *Counter) API() occurrence.API {
 	newest := &c.pending[len(c.pending)-1].Newest
-	return apiFor(newest.api, newest.Event)
+	return apiFor(newest.API, newest.Event)
 }
 
 // apiFor returns the API of the write of an Event that was reported through another. Only

@@ -224,6 +224,6 @@ func (s *Settled) Totals(counted func(client Contributor, total uint64)) {
 		if s.limited || s.createOnly && s.Found > 0 {
 			claim = limitTo1(claim)
 		}
-		counted(claim.client, uint64(claim.total))
+		counted(claim.Client, uint64(claim.Total))
 	}
 }
