@@ -68,17 +68,22 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	set.GaugeFunc("eventd_sink_concurrency_ceiling", "Upper bound of the concurrency limit.", func() float64 { return float64(s.options.Concurrency) })
 	set.GaugeFunc("eventd_sink_rate_limit",
 		"Rate limit of requests to the apiserver, per second; +Inf if unlimited.", func() float64 { return s.options.QPS })
-	set.GaugeFunc("eventd_sink_overdue_seconds", "How long the most overdue write is overdue.", func() float64 { return s.overdue(time.Now()).Seconds() })
+	set.GaugeFunc("eventd_sink_overdue_seconds", "How long the most overdue write is overdue.", s.locked(func() float64 { return s.byDeadline.longest(time.Now()).Seconds() }))
 	set.GaugeFunc("eventd_sink_oldest_pending_seconds",
-		"Age of the oldest pending occurrence, deferred or not.", func() float64 { return s.oldest(time.Now()).Seconds() })
+		"Age of the oldest pending occurrence, deferred or not.", s.locked(func() float64 { return s.byRecorded.longest(time.Now()).Seconds() }))
 	set.GaugeFunc("eventd_sink_pending_series", "Series with pending occurrences.", func() float64 { return float64(s.Pending().Series) })
 	set.GaugeFunc("eventd_sink_deferred_series",
-		"Pending series whose next write has a deadline in the future.", func() float64 { return float64(s.deferredSeries()) })
+		"Pending series whose next write has a deadline in the future.", s.locked(func() float64 { return float64(s.deferred) }))
 	set.GaugeFunc("eventd_sink_pending_series_capacity", "Maximum number of pending series.", func() float64 { return float64(s.options.MaxPendingSeries) })
-	set.GaugeFunc("eventd_sink_pending_bytes", "Memory of pending occurrences.", func() float64 { return float64(s.pendingBytes()) })
+	set.GaugeFunc("eventd_sink_pending_bytes", "Memory of pending occurrences.", s.locked(func() float64 { return float64(s.total.bytes) }))
 	set.GaugeFunc("eventd_sink_pending_bytes_capacity",
 		"Maximum memory of pending occurrences. Above it, occurrences are dropped.", func() float64 { return float64(s.options.MaxPendingBytes) })
-	set.GaugeFunc("eventd_sink_idle_series", "Remembered series without pending occurrences.", func() float64 { return float64(s.idleCount()) })
+	set.GaugeFunc("eventd_sink_idle_series", "Remembered series without pending occurrences.", s.locked(func() float64 {
+		if s.idle == nil { // the sink is closed
+			return 0
+		}
+		return float64(s.idle.Len())
+	}))
 	set.GaugeFunc("eventd_sink_idle_series_capacity",
 		"Maximum number of remembered series, if each is of one reporter and all are in one namespace.", func() float64 { return float64(s.options.MaxIdleSeries) })
 	addDenied(set, s)
@@ -87,6 +92,15 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	}
 	set.With(prometheus.Labels{"station": "sink"}).GaugeFunc("eventd_occurrences_pending", "Occurrences without an outcome yet, by stage.", func() float64 { return float64(s.Pending().Occurrences) })
 	return m, set.Err()
+}
+
+// locked reads a gauge under the mutex.
+func (s *Sink) locked(read func() float64) func() float64 {
+	return func() float64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return read()
+	}
 }
 
 // addDenied adds a gauge for each right and API group.

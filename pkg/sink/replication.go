@@ -237,7 +237,7 @@ func registerHoldings(h *replication.Holdings, r prometheus.Registerer) error {
 func addFollowers(set *instrument.Set, s *Sink) {
 	set.GaugeFunc("eventd_sink_unreplicated_occurrences",
 		"Pending occurrences that no follower has acknowledged, also what is sent within 50 ms; all if no follower is complete.",
-		func() float64 { return float64(s.unreplicated()) })
+		s.locked(func() float64 { return float64(s.journal.Unreplicated(s.total.occurrences)) }))
 	for state, count := range map[string]func(replication.State) int{
 		"complete":    func(f replication.State) int { return f.Complete },
 		"catching_up": func(f replication.State) int { return f.CatchingUp },
@@ -251,10 +251,4 @@ func (s *Sink) followers() replication.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.journal.State()
-}
-
-func (s *Sink) unreplicated() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.journal.Unreplicated(s.total.occurrences)
 }

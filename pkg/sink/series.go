@@ -118,28 +118,6 @@ func (p *pendingSeries) drop(h *allocation) {
 	p.allocations = slices.DeleteFunc(p.allocations, func(other *allocation) bool { return other == h })
 }
 
-// deferredSeries returns the number of series whose deadline lies in the future.
-func (s *Sink) deferredSeries() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.deferred
-}
-
-func (s *Sink) idleCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.idle == nil { // the sink is closed
-		return 0
-	}
-	return s.idle.Len()
-}
-
-func (s *Sink) pendingBytes() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.total.bytes
-}
-
 func (s *Sink) concurrencyLimit() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,20 +128,6 @@ func (s *Sink) abandonedCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.requests.abandoned)
-}
-
-// overdue returns for how long the most overdue write has been pending.
-func (s *Sink) overdue(now time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byDeadline.longest(now)
-}
-
-// oldest returns the age of the oldest pending occurrence.
-func (s *Sink) oldest(now time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byRecorded.longest(now)
 }
 
 // updateAges updates the ages of a series after what is pending of it or its deadlines have

@@ -167,7 +167,10 @@ func TestNamespaceMakesNoOthersSeriesForgotten(t *testing.T) {
 		synctest.Wait()
 		b.recordEach(10 * size)
 		b.flush()
-		if all := b.idleCount(); all != size {
+		b.mu.Lock()
+		all := b.idle.Len()
+		b.mu.Unlock()
+		if all != size {
 			t.Errorf("%d series are remembered", all)
 		}
 		before := f.sent()
