@@ -78,7 +78,7 @@ func (p *Pipeline) StartSink(client sink.Client) (err error) {
 		return errors.New("the pipeline already has a sink")
 	}
 	metrics := &registrations{underlying: p.options.Registerer}
-	p.writer, err = startWriter(p.ctx, p.broadcaster, p.ledger, client, p.options, metrics)
+	p.writer, err = startWriter(p.ctx, p.ledger, metrics, func(w *writer) error { return w.start(p.ctx, p.broadcaster, client, p.options) })
 	return err
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/correlator"
-	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/remote"
 )
@@ -50,7 +49,7 @@ func (p *Pipeline) StartRemoteSink(client remote.Client) (err error) {
 		return errors.New("the pipeline already has a sink")
 	}
 	metrics := &registrations{underlying: p.options.Registerer}
-	p.writer, err = startRemoteWriter(p.ctx, p.broadcaster, p.ledger, client, p.options, metrics)
+	p.writer, err = startWriter(p.ctx, p.ledger, metrics, func(w *writer) error { return w.startRemote(p.ctx, p.broadcaster, client, p.options) })
 	return err
 }
 
@@ -59,17 +58,7 @@ func eventdTarget(config *rest.Config) (target, error) {
 	return target{remote: client, server: "eventd at " + config.Host}, err
 }
 
-// startRemoteWriter is startWriter for an eventd.
-func startRemoteWriter(ctx context.Context, b *broadcaster.Broadcaster, l *ledger.Ledger, client remote.Client, o Options, metrics *registrations) (*writer, error) {
-	w := &writer{ledger: l, metrics: metrics, done: make(chan watch.Event)}
-	w.drain, w.cancel = context.WithCancelCause(ctx)
-	if err := w.startRemote(ctx, b, client, o); err != nil {
-		metrics.unregisterAll()
-		return nil, err
-	}
-	return w, nil
-}
-
+// startRemote is start for an eventd.
 func (w *writer) startRemote(ctx context.Context, b *broadcaster.Broadcaster, client remote.Client, o Options) error {
 	if err := o.validateQueue(); err != nil {
 		return err

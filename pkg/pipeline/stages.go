@@ -124,13 +124,12 @@ func (s *stages) joinOrStart(to target) (*subscription, *registrations, error) {
 	}
 	o := s.options
 	o.Sink = to.options
-	var w *writer
-	var err error
-	if to.remote != nil {
-		w, err = startRemoteWriter(s.ctx, s.broadcaster, l, to.remote, o, metrics)
-	} else {
-		w, err = startWriter(s.ctx, s.broadcaster, l, to.client, o, metrics)
-	}
+	w, err := startWriter(s.ctx, l, metrics, func(w *writer) error {
+		if to.remote != nil {
+			return w.startRemote(s.ctx, s.broadcaster, to.remote, o)
+		}
+		return w.start(s.ctx, s.broadcaster, to.client, o)
+	})
 	if err != nil {
 		s.nameHolder.remove(metrics)
 		return nil, nil, err

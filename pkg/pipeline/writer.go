@@ -50,10 +50,10 @@ type outlet interface {
 }
 
 // startWriter starts a sink. On an error, it has stopped and unregistered everything.
-func startWriter(ctx context.Context, b *broadcaster.Broadcaster, l *ledger.Ledger, client sink.Client, o Options, metrics *registrations) (*writer, error) {
-	w := &writer{ledger: l, client: client, metrics: metrics, done: make(chan watch.Event)}
+func startWriter(ctx context.Context, l *ledger.Ledger, metrics *registrations, start func(*writer) error) (*writer, error) {
+	w := &writer{ledger: l, metrics: metrics, done: make(chan watch.Event)}
 	w.drain, w.cancel = context.WithCancelCause(ctx)
-	if err := w.start(ctx, b, client, o); err != nil {
+	if err := start(w); err != nil {
 		metrics.unregisterAll()
 		return nil, err
 	}
@@ -64,6 +64,7 @@ func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client s
 	if err := o.validateQueue(); err != nil {
 		return err
 	}
+	w.client = client
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -24,6 +23,7 @@ import (
 	"github.com/eventd/eventd/pkg/batch"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // Client posts batches to eventd. It must be safe for concurrent use.
@@ -102,23 +102,12 @@ func (c *client) Post(ctx context.Context, api occurrence.API, namespace string,
 	req.Header.Set("Accept", runtime.ContentTypeJSON)
 	response, err := c.http.Do(req)
 	if err != nil {
-		if !connected.Load() && (c.traced || isDial(err)) {
+		if !connected.Load() && (c.traced || apiclient.IsDial(err)) {
 			err = &UnsentError{err}
 		}
 		return nil, err
 	}
 	return readAnswer(response)
-}
-
-// isDial reports whether no connection could be made. The error of a dial through a proxy wraps
-// that of the dial to the proxy.
-func isDial(err error) bool {
-	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
-		if op.Op == "dial" {
-			return true
-		}
-	}
-	return false
 }
 
 func readAnswer(response *http.Response) (*batch.Answer, error) {

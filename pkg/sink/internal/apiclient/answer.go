@@ -145,13 +145,21 @@ func classifyTransport(err error) Class {
 	if u, ok := errors.AsType[*UnsentError](err); ok {
 		return u.Class
 	}
-	// The error of a dial through a proxy wraps that of the dial to the proxy.
-	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
-		if op.Op == "dial" {
-			return ClassUnreachable
-		}
+	if IsDial(err) {
+		return ClassUnreachable
 	}
 	return ClassLost
+}
+
+// IsDial reports whether no connection could be made. The error of a dial through a proxy wraps
+// that of the dial to the proxy.
+func IsDial(err error) bool {
+	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
+		if op.Op == "dial" {
+			return true
+		}
+	}
+	return false
 }
 
 func isNamespace(details *metav1.StatusDetails) bool {
