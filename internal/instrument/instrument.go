@@ -6,25 +6,42 @@ import "github.com/prometheus/client_golang/prometheus"
 // Set makes metrics, and registers each. Without a Registerer they count for nobody. The caller must look at Err when
 // all are made. One goroutine at a time uses a Set; the metrics are safe for concurrent use.
 type Set struct {
+	*registrations
+	labels prometheus.Labels
+}
+
+// registrations are those of a Set and its parts.
+type registrations struct {
 	registerer prometheus.Registerer
-	labels     prometheus.Labels
-	err        *error // the first one of registering
+	registered []prometheus.Collector
+	err        error // the first one
 }
 
 // New returns a Set that registers with r, which may be nil.
-func New(r prometheus.Registerer) *Set { return &Set{registerer: r, err: new(error)} }
+func New(r prometheus.Registerer) *Set { return &Set{registrations: &registrations{registerer: r}} }
 
-// With returns a Set whose metrics have constant labels. Both have one Err.
-func (s *Set) With(labels prometheus.Labels) *Set { return &Set{s.registerer, labels, s.err} }
+// With returns a part of the Set, whose metrics have these labels.
+func (s *Set) With(labels prometheus.Labels) *Set { return &Set{s.registrations, labels} }
 
 // Err returns the error of registering, after which nothing more was registered.
-func (s *Set) Err() error { return *s.err }
+func (s *Set) Err() error { return s.err }
 
 // Add registers a collector that was made elsewhere.
 func (s *Set) Add(c prometheus.Collector) {
-	if s.registerer != nil && *s.err == nil {
-		*s.err = s.registerer.Register(c)
+	if s.registerer == nil || s.err != nil {
+		return
 	}
+	if s.err = s.registerer.Register(c); s.err == nil {
+		s.registered = append(s.registered, c)
+	}
+}
+
+// Unregister unregisters what was registered.
+func (s *Set) Unregister() {
+	for _, c := range s.registered {
+		s.registerer.Unregister(c)
+	}
+	s.registered = nil
 }
 
 func add[C prometheus.Collector](s *Set, c C) C {
