@@ -14,10 +14,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/instrument"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/occurrence"
 	queryv1alpha1 "github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
 )
@@ -31,7 +33,7 @@ const configurationPeriod = 10 * time.Second
 type configuration struct {
 	file, cluster string
 	// apply puts a valid configuration in force.
-	apply func(*v1alpha1.EventdConfiguration, *rules.Set)
+	apply []func(*v1alpha1.EventdConfiguration, *rules.Set)
 
 	metrics *configurationMetrics
 	intake  *rules.Intake
@@ -89,8 +91,29 @@ func newConfigurationMetrics(r prometheus.Registerer) *configurationMetrics {
 	return m
 }
 
-// newConfiguration registers the metrics. The caller sets apply, and then calls load.
-func newConfiguration(o *Options, registry prometheus.Registerer) (*configuration, error) {
+// configure reads the configuration, and has it applied when it changes.
+func (p *process) configure(ctx context.Context, cluster *rest.Config) (err error) {
+	if p.delivering, err = p.newDelivering(cluster); err != nil {
+		return err
+	}
+	if p.configuration, err = newConfiguration(p.options, p.registry, p.delivering.apply, p.countFiltered); err != nil {
+		return err
+	}
+	if err := p.configuration.load(ctx); err != nil {
+		return fmt.Errorf("--config %s: %w", p.options.ConfigFile, err)
+	}
+	return nil
+}
+
+// countFiltered has the counters of rules before they filter anything.
+func (p *process) countFiltered(_ *v1alpha1.EventdConfiguration, set *rules.Set) {
+	for _, rule := range set.Drops() {
+		p.pipe.Filter(&occurrence.Occurrence{}, rule)
+	}
+}
+
+// newConfiguration registers the metrics. The caller calls load.
+func newConfiguration(o *Options, registry prometheus.Registerer, apply ...func(*v1alpha1.EventdConfiguration, *rules.Set)) (*configuration, error) {
 	routes, err := rules.NewMetrics(registry)
 	if err != nil {
 		return nil, err
@@ -99,7 +122,7 @@ func newConfiguration(o *Options, registry prometheus.Registerer) (*configuratio
 	if err != nil {
 		return nil, err
 	}
-	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, metrics: newConfigurationMetrics(registry), intake: intake, routes: routes}, nil
+	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, apply: apply, metrics: newConfigurationMetrics(registry), intake: intake, routes: routes}, nil
 }
 
 // load puts the content of the file in force, unless it is that of the last load.
@@ -175,7 +198,9 @@ func (c *configuration) use(data []byte) error {
 	}
 	c.intake.Use(set)
 	c.routes.Use(set)
-	c.apply(config, set)
+	for _, apply := range c.apply {
+		apply(config, set)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rules = rulesOf(config)

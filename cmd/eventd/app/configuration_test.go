@@ -30,17 +30,16 @@ func newTestConfiguration(t *testing.T, content string) (c *configuration, inFor
 	o := NewOptions()
 	o.ConfigFile, o.ClusterName = filepath.Join(t.TempDir(), "configuration.yaml"), "test"
 	writeConfiguration(t, o.ConfigFile, content)
-	c, err := newConfiguration(o, prometheus.NewPedanticRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
 	inForce = &[]string{}
-	c.apply = func(config *v1alpha1.EventdConfiguration, _ *rules.Set) {
+	c, err := newConfiguration(o, prometheus.NewPedanticRegistry(), func(config *v1alpha1.EventdConfiguration, _ *rules.Set) {
 		names := ""
 		for _, r := range config.Receivers {
 			names += r.Name
 		}
 		*inForce = append(*inForce, names)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return c, inForce
 }

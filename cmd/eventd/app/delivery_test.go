@@ -22,8 +22,8 @@ import (
 // everyPart has something for each part of the way out.
 const everyPart = withMetrics + "intake:\n- {name: noise, match: 'true', drop: true}\n"
 
-// newTestWayOut returns what --config adds to a process that does not lead.
-func newTestWayOut(t *testing.T, registry *prometheus.Registry, content string) *wayOut {
+// newConfigured returns what a process that does not lead has with --config.
+func newConfigured(t *testing.T, registry *prometheus.Registry, content string) *process {
 	t.Helper()
 	options := pipeline.DefaultOptions()
 	options.Registerer = registry
@@ -40,18 +40,17 @@ func newTestWayOut(t *testing.T, registry *prometheus.Registry, content string) 
 	o.ConfigFile, o.ClusterName = filepath.Join(t.TempDir(), "configuration.yaml"), "test"
 	writeConfiguration(t, o.ConfigFile, content)
 	p := &process{options: o, registry: registry, pipe: pipe}
-	w, err := p.newWayOut(t.Context(), &rest.Config{Host: "https://apiserver.invalid"})
-	if err != nil {
+	if err := p.configure(t.Context(), &rest.Config{Host: "https://apiserver.invalid"}); err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return p
 }
 
 func TestConfigurationIsThatOfEveryPart(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	w := newTestWayOut(t, registry, everyPart)
+	p := newConfigured(t, registry, everyPart)
 	var receivers []string
-	for _, s := range w.delivery.Snapshot() {
+	for _, s := range p.delivering.delivery.Snapshot() {
 		receivers = append(receivers, s.Name)
 	}
 	if want := []string{metricsReceiver, "archive", "pager"}; !slices.Equal(receivers, want) {

@@ -47,7 +47,7 @@ func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 	if p.relay, err = p.newRelay(); err != nil {
 		return err
 	}
-	p.role = &role{
+	p.standing = &standing{
 		identity: elector.Identity(), leader: elector.Leader, leading: elector.Leading,
 		peerReady: p.relay.Check, maxLeaderless: options.LeaseDuration,
 	}
@@ -121,7 +121,7 @@ func certificateSHA256(ctx context.Context, info *server.SecureServingInfo) stri
 
 // setLeader is called when the leader has changed.
 func (p *process) setLeader(ctx context.Context, leader election.Leader) {
-	p.role.setLeader(leader)
+	p.standing.setLeader(leader)
 	p.queries.LeaderChanged()
 	logger := klog.FromContext(ctx)
 	switch {

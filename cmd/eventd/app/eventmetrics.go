@@ -9,7 +9,6 @@ import (
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/delivery"
-	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/receiver/counters"
 	"github.com/eventd/eventd/pkg/rules"
 )
@@ -24,7 +23,7 @@ const (
 )
 
 // apply puts a configuration in force. Its metrics are one more receiver, which gets every version.
-func (w *wayOut) apply(config *v1alpha1.EventdConfiguration, set *rules.Set) {
+func (d *delivering) apply(config *v1alpha1.EventdConfiguration, set *rules.Set) {
 	views := make(map[string]delivery.View, len(config.Receivers))
 	for _, r := range config.Receivers {
 		views[r.Name] = view{set.For(r.Name), r.Redact}
@@ -33,7 +32,7 @@ func (w *wayOut) apply(config *v1alpha1.EventdConfiguration, set *rules.Set) {
 	for i, m := range set.Metrics() {
 		metrics[i] = m
 	}
-	w.counters.Use(metrics)
+	d.counters.Use(metrics)
 	if len(metrics) > 0 {
 		with := *config
 		with.Receivers = append(slices.Clone(config.Receivers), v1alpha1.Receiver{
@@ -42,10 +41,7 @@ func (w *wayOut) apply(config *v1alpha1.EventdConfiguration, set *rules.Set) {
 		})
 		config, views[metricsReceiver] = &with, everything{}
 	}
-	w.delivery.Apply(config, func(receiver string) delivery.View { return views[receiver] })
-	for _, rule := range set.Drops() {
-		w.pipe.Filter(&occurrence.Occurrence{}, rule) // its counter exists before it drops anything
-	}
+	d.delivery.Apply(config, func(receiver string) delivery.View { return views[receiver] })
 }
 
 // everything is the routing of a receiver that gets all versions.

@@ -21,7 +21,7 @@ func (p *process) livez() []healthz.HealthChecker {
 func (p *process) readyz() []healthz.HealthChecker {
 	checks := []healthz.HealthChecker{healthz.PingHealthz, healthz.NewShutdownHealthz(p.shutdown.begun)}
 	if p.elector != nil {
-		checks = append(checks, healthz.NamedCheck("leader", p.role.check))
+		checks = append(checks, healthz.NamedCheck("leader", p.standing.check))
 	}
 	if p.serving.ca != nil {
 		checks = append(checks, healthz.NamedCheck("serving-certificate", p.serving.ca.check))

@@ -40,9 +40,9 @@ func (p *process) status() v1alpha1.PipelineStatus {
 	if p.elector != nil && p.elector.Leading() {
 		s.Followers = p.replication.followers.list()
 	}
-	if p.wayOut != nil {
-		s.Configuration = p.wayOut.configuration.status()
-		s.Receivers, s.Rules = p.wayOut.receivers(), p.wayOut.configuration.ruleStatus()
+	if p.configuration != nil {
+		s.Configuration, s.Rules = p.configuration.status(), p.configuration.ruleStatus()
+		s.Receivers = p.delivering.receivers()
 	}
 	return s
 }
@@ -117,8 +117,8 @@ func (p *process) leader() *v1alpha1.Leader {
 }
 
 // receivers returns what receivers do, without the internal one.
-func (w *wayOut) receivers() (out []v1alpha1.ReceiverStatus) {
-	for _, s := range w.delivery.Snapshot() {
+func (d *delivering) receivers() (out []v1alpha1.ReceiverStatus) {
+	for _, s := range d.delivery.Snapshot() {
 		r := v1alpha1.ReceiverStatus{Name: s.Name, State: string(s.State), LastError: s.LastError, Cursor: s.Cursor.ResourceVersion}
 		if !s.Until.IsZero() {
 			until := metav1.NewTime(s.Until)

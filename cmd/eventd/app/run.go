@@ -33,8 +33,9 @@ type process struct {
 	pipe     *pipeline.Pipeline
 	intake   *intake.Intake
 	handler  http.Handler
-	// wayOut is nil without --config.
-	wayOut *wayOut
+	// configuration and delivering are nil without --config.
+	configuration *configuration
+	delivering    *delivering
 	// queries are answered from history and trail, which are nil without their flags. observer fills the
 	// history.
 	queries  *query.API
@@ -49,7 +50,7 @@ type process struct {
 	elector     *election.Elector
 	gate        *relay.Gate
 	relay       *relay.Relay
-	role        *role
+	standing    *standing
 	holdings    *sink.Holdings
 	replication *replication
 }
@@ -89,9 +90,11 @@ func (p *process) run(ctx context.Context) error {
 		}
 	}
 	options.Components = parts.components()
-	if p.wayOut != nil {
+	if p.configuration != nil {
 		// Last, so that it stops first: clients do not wait for it.
-		options.Components = append(options.Components, p.wayOut.components()...)
+		options.Components = append(options.Components,
+			lifecycle.Component{Name: "configuration", Run: p.configuration.follow},
+			lifecycle.Component{Name: "delivery", NeedsLeadership: true, Run: p.delivering.delivery.Run})
 	}
 	options.Components = append(options.Components, p.historyComponents()...)
 	options.Components = append(options.Components, lifecycle.Component{Name: "queries", Run: p.queries.Run})
@@ -145,7 +148,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 		}
 	}
 	if o.ConfigFile != "" {
-		if p.wayOut, err = p.newWayOut(ctx, cluster); err != nil {
+		if err = p.configure(ctx, cluster); err != nil {
 			return nil, err
 		}
 	}
@@ -191,8 +194,8 @@ func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
 func (p *process) newHandler() (http.Handler, error) {
 	options := p.options.Intake
 	options.Record = p.pipe.Record
-	if p.wayOut != nil {
-		options.Rules, options.Filter = p.wayOut.configuration.intake.Decide, p.pipe.Filter
+	if p.configuration != nil {
+		options.Rules, options.Filter = p.configuration.intake.Decide, p.pipe.Filter
 	}
 	if p.trail != nil {
 		options.DryRun = p.trail.DryRun
@@ -212,7 +215,7 @@ func (p *process) newHandler() (http.Handler, error) {
 		MaxInFlight:     p.options.MaxRequestsInFlight,
 		Livez:           p.livez(),
 		Readyz:          p.readyz(),
-		Role:            p.roleName,
+		Role:            p.standingName,
 		Metrics:         metricsHandler(p.registry),
 		Paths:           p.zpages(),
 		Queries:         p.queries,

@@ -10,16 +10,16 @@ import (
 	"github.com/eventd/eventd/pkg/election"
 )
 
-// replicaRole is a role with a fake elector and relay.
-type replicaRole struct {
-	*role
+// replica is a standing with a fake elector and relay.
+type testStanding struct {
+	*standing
 	now       election.Leader
 	peerError error
 }
 
-func newRole() *replicaRole {
-	s := &replicaRole{}
-	s.role = &role{
+func newStanding() *testStanding {
+	s := &testStanding{}
+	s.standing = &standing{
 		identity: "me", maxLeaderless: 15 * time.Second,
 		leader: func() election.Leader { return s.now }, leading: func() bool { return s.now.Identity == "me" },
 		peerReady: func() error { return s.peerError },
@@ -27,12 +27,12 @@ func newRole() *replicaRole {
 	return s
 }
 
-func (s *replicaRole) become(leader election.Leader) {
+func (s *testStanding) become(leader election.Leader) {
 	s.now = leader
 	s.setLeader(leader)
 }
 
-func (s *replicaRole) want(t *testing.T, role, problem string) {
+func (s *testStanding) want(t *testing.T, role, problem string) {
 	t.Helper()
 	if got := s.String(); got != role {
 		t.Errorf("role: %s, want %s", got, role)
@@ -52,7 +52,7 @@ var (
 
 func TestReplicaIsReadyOnceItHasFoundALeaderAndForALimitedTimeWithoutOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newRole()
+		s := newStanding()
 		s.want(t, "standby, no leader is known", "no leader has been found yet")
 		s.become(me)
 		s.want(t, "leader", "")
@@ -77,7 +77,7 @@ func TestReplicaIsNotReadyIfTheLeaderAnnouncesNoAddress(t *testing.T) {
 		"nothing": {}, "no certificate": {Address: "192.0.2.1:443"}, "no address": {CertificateSHA256: "abc"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newRole()
+			s := newStanding()
 			s.become(election.Leader{Identity: "a", Announcement: announcement})
 			s.want(t, "standby of a", "the leader a does not announce its address")
 		})
@@ -86,7 +86,7 @@ func TestReplicaIsNotReadyIfTheLeaderAnnouncesNoAddress(t *testing.T) {
 
 // Other replicas reject this one, also when it leads.
 func TestReplicaThatOthersRejectIsNotReady(t *testing.T) {
-	s := newRole()
+	s := newStanding()
 	for role, leader := range map[string]election.Leader{"leader": me, "standby of a": other} {
 		s.become(leader)
 		s.peerError = errors.New("its token is not valid")

@@ -10,8 +10,8 @@ import (
 	"github.com/eventd/eventd/pkg/election"
 )
 
-// role is the role of this replica, for /readyz. It is safe for concurrent use.
-type role struct {
+// standing is what this replica is among the others, for /readyz. It is safe for concurrent use.
+type standing struct {
 	identity string
 	// leader returns the leader, and leading whether this process leads.
 	leader  func() election.Leader
@@ -27,26 +27,26 @@ type role struct {
 }
 
 // setLeader is called when the leader has changed.
-func (r *role) setLeader(leader election.Leader) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (s *standing) setLeader(leader election.Leader) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if leader.Identity == "" {
-		r.lost = time.Now()
+		s.lost = time.Now()
 		return
 	}
-	r.found, r.lost = true, time.Time{}
+	s.found, s.lost = true, time.Time{}
 }
 
 // check fails if this replica can neither accept nor forward requests. Clients should
 // use other replicas then.
-func (r *role) check(*http.Request) error {
-	if err := r.peerReady(); err != nil {
+func (s *standing) check(*http.Request) error {
+	if err := s.peerReady(); err != nil {
 		return err
 	}
-	switch leader := r.leader(); {
+	switch leader := s.leader(); {
 	case leader.Identity == "":
-		return r.checkLeaderless()
-	case leader.Identity != r.identity && (leader.Address == "" || leader.CertificateSHA256 == ""):
+		return s.checkLeaderless()
+	case leader.Identity != s.identity && (leader.Address == "" || leader.CertificateSHA256 == ""):
 		return fmt.Errorf("the leader %s does not announce its address", leader.Identity)
 	default:
 		return nil
@@ -56,34 +56,34 @@ func (r *role) check(*http.Request) error {
 // checkLeaderless fails at the start, and when no leader has been known for
 // maxLeaderless. Then there should be one, and usually only this replica does not
 // know it.
-func (r *role) checkLeaderless() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (s *standing) checkLeaderless() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case !r.found:
+	case !s.found:
 		return errors.New("no leader has been found yet")
-	case !r.lost.IsZero() && time.Since(r.lost) > r.maxLeaderless:
-		return fmt.Errorf("no leader has been known for %s", time.Since(r.lost).Round(time.Second))
+	case !s.lost.IsZero() && time.Since(s.lost) > s.maxLeaderless:
+		return fmt.Errorf("no leader has been known for %s", time.Since(s.lost).Round(time.Second))
 	default:
 		return nil
 	}
 }
 
-// String returns the role in words.
-func (r *role) String() string {
-	switch leader := r.leader(); {
-	case r.leading():
+// String returns the standing in words.
+func (s *standing) String() string {
+	switch leader := s.leader(); {
+	case s.leading():
 		return "leader"
-	case leader.Identity == "" || leader.Identity == r.identity:
+	case leader.Identity == "" || leader.Identity == s.identity:
 		return "standby, no leader is known"
 	default:
 		return "standby of " + leader.Identity
 	}
 }
 
-func (p *process) roleName() string {
-	if p.role == nil {
+func (p *process) standingName() string {
+	if p.standing == nil {
 		return "alone"
 	}
-	return p.role.String()
+	return p.standing.String()
 }
