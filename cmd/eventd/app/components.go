@@ -59,8 +59,10 @@ type stream struct {
 	// process that runs alone.
 	gate  runner
 	relay forwarder
-	// replication is nil in a process that runs alone.
+	// replication and report are nil in a process that runs alone. report tells the leader how this
+	// replica is until ctx ends, and once more then.
 	replication replicator
+	report      func(ctx context.Context)
 	// startServing serves until stop is called. stop closes the listener and returns a
 	// channel that is closed when all requests are answered.
 	startServing func(context.Context) (stop func() <-chan struct{}, err error)
@@ -99,7 +101,8 @@ func (s *stream) components() []lifecycle.Component {
 	// Sessions last until everything is written: this replica follows the next leader, and
 	// others follow this one.
 	replicate := lifecycle.Component{Name: "replication", Run: s.replication.Replicate}
-	return []lifecycle.Component{serve, replicate, write, forward, accept}
+	report := lifecycle.Component{Name: "reporting", Run: func(ctx context.Context) error { s.report(ctx); return nil }}
+	return []lifecycle.Component{serve, report, replicate, write, forward, accept}
 }
 
 // accept opens the gate while this process leads.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -27,10 +26,7 @@ type replication struct {
 	// this one holds of former leaders.
 	handoverUntil func() time.Time
 
-	// state returns what this replica reports to the leader.
-	state func() []byte
-
-	followers followers
+	followers *followers
 }
 
 // newHoldings returns the holdings of a replica, nil for a process that runs alone.
@@ -69,11 +65,8 @@ func (p *process) handoverUntil() time.Time {
 }
 
 // Replicate keeps a session with the leader until ctx ends, and then until what this replica holds is
-// handed over. It reports to the leader how this replica is, until ctx ends.
+// handed over.
 func (r *replication) Replicate(ctx context.Context) error {
-	var reporting sync.WaitGroup
-	reporting.Go(func() { r.relay.Report(ctx, r.state) })
-	defer reporting.Wait()
 	following, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() {

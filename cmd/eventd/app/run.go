@@ -53,6 +53,7 @@ type process struct {
 	standing    *standing
 	holdings    *sink.Holdings
 	replication *replication
+	followers   followers
 }
 
 // Run runs an eventd that writes to cluster. It returns when the start fails, or
@@ -84,6 +85,7 @@ func (p *process) run(ctx context.Context) error {
 	options := lifecycle.DefaultOptions()
 	if p.elector != nil {
 		parts.gate, parts.relay, parts.replication = p.gate, p.relay, p.replication
+		parts.report = func(ctx context.Context) { p.relay.Report(ctx, p.state) }
 		options.Elector = p.elector
 		if p.options.LeaderElection.OnLost == election.StandBy {
 			parts.flush = p.pipe.Flush
@@ -154,7 +156,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	}
 	p.shutdown = newShutdown(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
 	if r := p.replication; r != nil {
-		r.pipe, r.trail, r.relay, r.holdings, r.handoverUntil, r.state = p.pipe, p.trail, p.relay, p.holdings, p.handoverUntil, p.state
+		r.pipe, r.trail, r.relay, r.holdings, r.handoverUntil = p.pipe, p.trail, p.relay, p.holdings, p.handoverUntil
 	}
 	if err = p.newQueries(); err != nil {
 		return nil, err
@@ -175,8 +177,8 @@ func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
 	}
 	p.holdings, options.Sink.Holdings = holdings, holdings
 	if holdings != nil {
-		p.replication = &replication{}
-		options.Sink.OtherReplica = p.replication.followers.mayFollow
+		p.replication = &replication{followers: &p.followers}
+		options.Sink.OtherReplica = p.followers.mayFollow
 	}
 	if holdings == nil && options.Sink.Acknowledge == sink.AcknowledgeReplicated {
 		options.Sink.Acknowledge = sink.AcknowledgeCommitted
@@ -225,7 +227,7 @@ func (p *process) newHandler() (http.Handler, error) {
 		AccessReviewTTL: cacheTTL(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
 	}
 	if p.relay != nil {
-		server.Forwarder, server.Replication, server.ReplicaState = p.relay, p.replication.Serve, p.replication.followers.report
+		server.Forwarder, server.Replication, server.ReplicaState = p.relay, p.replication.Serve, p.followers.report
 	}
 	handler, err := intake.NewHandler(server)
 	return withConnectionDraining(handler, p.shutdown.begun), err
