@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/test/cputime"
 )
 
 const (
@@ -46,7 +46,7 @@ func BenchmarkMillion(b *testing.B) {
 					events++
 				}
 			}
-			begin := cpu(b)
+			begin := cputime.Spent(b)
 			for _, v := range chunk {
 				h.Add(v)
 				for behind := h.sealed(); behind != nil; behind = h.sealed() {
@@ -54,7 +54,7 @@ func BenchmarkMillion(b *testing.B) {
 				}
 			}
 			waitSealed(h)
-			spent += cpu(b) - begin
+			spent += cputime.Spent(b) - begin
 		}
 		s, pods := h.Status(), c.pods
 		c = nil
@@ -78,11 +78,11 @@ func BenchmarkMillion(b *testing.B) {
 		}
 		timelines(b, h, "busiest objects", objects[:200], true)
 		pods, objects = nil, nil
-		begin := cpu(b)
+		begin := cputime.Spent(b)
 		if r, err := h.List(b.Context(), Query{Reason: "Scheduled", Type: corev1.EventTypeWarning}); err != nil || len(r.Versions) > 0 {
 			b.Fatal(err)
 		}
-		b.Logf("a query that decodes all: %v CPU", cpu(b)-begin)
+		b.Logf("a query that decodes all: %v CPU", cputime.Spent(b)-begin)
 		b.Logf("%.1f MiB resident", mib(resident(b)-before))
 		runtime.KeepAlive(h)
 	}
@@ -93,7 +93,7 @@ func mib(n int64) float64 { return float64(n) / (1 << 20) }
 // timelines measures the timelines of objects.
 func timelines(b *testing.B, h *History, what string, objects []Object, all bool) {
 	var times []time.Duration
-	versions, spent := 0, cpu(b)
+	versions, spent := 0, cputime.Spent(b)
 	for _, o := range objects {
 		begin := time.Now()
 		r, err := h.List(b.Context(), Query{Namespaces: []string{o.Namespace}, Object: o, AllVersions: all})
@@ -103,7 +103,7 @@ func timelines(b *testing.B, h *History, what string, objects []Object, all bool
 		}
 		r.Release()
 	}
-	spent = cpu(b) - spent
+	spent = cputime.Spent(b) - spent
 	slices.Sort(times)
 	n := len(times)
 	b.Logf("timelines of %s: %d versions each; p50 %v, p99 %v, max %v; %v CPU each", what, versions/n,
@@ -115,15 +115,6 @@ func waitSealed(h *History) {
 	if sealing := h.sealingNow(); sealing != nil {
 		<-sealing
 	}
-}
-
-// cpu returns the processor time of the process.
-func cpu(t testing.TB) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // resident returns the resident size of the process after a garbage collection, in bytes.

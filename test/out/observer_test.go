@@ -18,6 +18,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/cputime"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -188,21 +189,13 @@ func TestCostOfObserving(t *testing.T) {
 	start := observer.Cursor{ResourceVersion: list.ResourceVersion}
 	ids := write(t, eventsOf(cluster), "many", 2500, 3)
 	runtime.GC()
-	began, cpu := time.Now(), processCPU(t)
+	began, cpu := time.Now(), cputime.Spent(t)
 	o, _ := observe(t, cluster.Config(), observer.Options{Start: start})
 	r := o.Reader(observer.Start{Cursor: start})
 	defer r.Close()
 	var got collected
 	got.read(t, r, func() bool { return len(got.versions) == len(ids) })
-	t.Logf("%d versions: %s of CPU, %s", len(ids), processCPU(t)-cpu, time.Since(began))
-}
-
-func processCPU(t *testing.T) time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	t.Logf("%d versions: %s of CPU, %s", len(ids), cputime.Spent(t)-cpu, time.Since(began))
 }
 
 // A user with the right to create Events must not make a page too large for eventd's memory.

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/test/cputime"
 )
 
 // BenchmarkSend sends 10,000 records in batches of 512 to a server in another process, whose CPU
@@ -27,7 +27,7 @@ func BenchmarkSend(b *testing.B) {
 		e.Source = corev1.EventSource{Component: "kubelet", Host: "node-1"}
 		e.FirstTimestamp.Time, e.LastTimestamp.Time = time.Unix(1e9, 0), time.Unix(2e9, 0)
 	}
-	before, rounds := cpu(b), 0
+	before, rounds := cputime.Spent(b), 0
 	for b.Loop() {
 		rounds++
 		for i := range batch {
@@ -37,16 +37,10 @@ func BenchmarkSend(b *testing.B) {
 			send(b, r, part)
 		}
 	}
-	b.ReportMetric(float64((cpu(b)-before).Milliseconds())/float64(b.N), "cpu-ms/op")
+	b.ReportMetric(float64((cputime.Spent(b)-before).Milliseconds())/float64(b.N), "cpu-ms/op")
 	info, err := stream.Info(b.Context())
 	must(b, err)
 	if int(info.State.Msgs) != rounds*len(batch) {
 		b.Errorf("the stream has %d messages of %d", info.State.Msgs, rounds*len(batch))
 	}
-}
-
-func cpu(b *testing.B) time.Duration {
-	var usage syscall.Rusage
-	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

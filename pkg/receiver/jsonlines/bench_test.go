@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/test/cputime"
 )
 
 // BenchmarkSend sends 10,000 records in batches of 512.
@@ -31,20 +31,14 @@ func BenchmarkSend(b *testing.B) {
 				e.Source = corev1.EventSource{Component: "kubelet", Host: "node-1"}
 				e.FirstTimestamp.Time, e.LastTimestamp.Time = time.Unix(1e9, 0), time.Unix(2e9, 0)
 			}
-			before := cpu(b)
+			before := cputime.Spent(b)
 			for b.Loop() {
 				for part := range slices.Chunk(batch, 512) {
 					send(b, r, part)
 				}
 			}
-			b.ReportMetric(float64((cpu(b)-before).Milliseconds())/float64(b.N), "cpu-ms/op")
+			b.ReportMetric(float64((cputime.Spent(b)-before).Milliseconds())/float64(b.N), "cpu-ms/op")
 		})
 	}
 	must(b, null.Close())
-}
-
-func cpu(b *testing.B) time.Duration {
-	var usage syscall.Rusage
-	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
