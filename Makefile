@@ -40,11 +40,15 @@ UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter inte
 MEASURED := $(MODULE)/test/hostile
 # This package needs a Chromium: make browser.
 BROWSER := $(MODULE)/cmd/kubectl-eventd/page/browser
-# make check: the packages that it omits, since their tests need a control plane or a collector, those that it
-# begins with, since they take longest, and how many run at once: more than there are
-# processors, since many tests wait most of the time.
+# This package needs a Prometheus: make monitoring.
+MONITORING := $(MODULE)/test/monitoring
+# The packages that make check omits, since their tests need a control plane or a collector.
 UNCHECKED := $(addprefix $(MODULE)/test/,deploy destinations e2e ha hostile monitoring out soak testenv)
-SLOWEST := $(addprefix $(MODULE)/,internal/relay cmd/eventd/app pkg/sink pkg/intake pkg/election hack/bench pkg/pipeline)
+# The packages that take longest, with which make test and make check begin, and how many run at once: more than
+# there are processors, since many tests wait most of the time. Those against a control plane wait less.
+SLOWEST := $(addprefix $(MODULE)/,test/ha cmd/eventd/app test/out internal/relay pkg/sink pkg/intake pkg/history pkg/delivery \
+	test/deploy test/e2e pkg/election hack/bench pkg/pipeline)
+TESTATONCE ?= 3
 CHECKATONCE ?= 4
 # A process ends at once, not after a second in which goroutines that are left may race. make test
 # has that second.
@@ -129,8 +133,9 @@ test: ## every test, those against the local control plane included
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
-		$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(MEASURED) $(BROWSER)))
+	@tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(MEASURED) $(MONITORING) $(BROWSER)))"; \
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
+		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$tested") $$tested
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
 	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 	@echo '• attacks on a running eventd, by themselves'
@@ -182,7 +187,6 @@ monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has
 		command -v $$tool >/dev/null || { \
 			echo "make monitoring needs prometheus and promtool in PATH, and there is no $$tool." >&2; \
 			echo 'Debian and Ubuntu have both in the package prometheus (apt-get install prometheus).' >&2; \
-			echo 'All that can be tested without them is part of make test.' >&2; \
 			exit 1; }; \
 	done
 	@test/controlplane/build.sh >/dev/null

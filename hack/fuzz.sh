@@ -1,17 +1,22 @@
 #!/bin/sh
-# Runs every fuzz target of the repository, one after another, for FUZZTIME each: go
-# test takes one at a time. What one finds is written to testdata/fuzz of its package,
-# and is a test from then on.
+# Runs every fuzz target of the repository, one after another, for FUZZTIME each. The tests of a package are linked
+# once for all of its targets, and their seeds are not run: that is what go test does. What a target finds is written
+# to testdata/fuzz of its package, and is a test from then on.
 #
-# FUZZTIME is a number of executions (2000x) unless it is set. With a duration (10m), go
-# test before Go 1.27 may fail with "context deadline exceeded" when the time is over and
-# nothing was found (https://go.dev/issue/75804).
+# FUZZTIME is a number of executions (2000x) unless it is set. With a duration (10m), Go before 1.27 may fail with
+# "context deadline exceeded" when the time is over and nothing was found (https://go.dev/issue/75804).
 set -eu
 
 cd "$(dirname "$0")/.."
-grep -rE --include='*_test.go' '^func Fuzz[A-Za-z0-9]*\(' cmd internal pkg | sort |
-	sed -E 's|^(.*)/[^/]*:func (Fuzz[A-Za-z0-9]*)\(.*|\1 \2|' |
-	while read -r package target; do
+root=$PWD
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+grep -rlE --include='*_test.go' '^func Fuzz' cmd internal pkg | xargs -n 1 dirname | sort -u >"$work/packages"
+while read -r package; do
+	"${GO:-go}" test "./$package" -c -fuzz=. -o "$work/fuzz"
+	for target in $(grep -hoE '^func Fuzz[A-Za-z0-9]*' "$package"/*_test.go | cut -c6- | sort); do
 		echo "• $package $target, for ${FUZZTIME:=2000x}"
-		"${GO:-go}" test "./$package" -run '^$' -fuzz "^$target\$" -fuzztime "$FUZZTIME" -fuzzminimizetime 5s
+		(cd "$package" && "$work/fuzz" -test.run='^$' -test.fuzz="^$target\$" -test.fuzztime="$FUZZTIME" \
+			-test.fuzzminimizetime=5s -test.fuzzcachedir="$root/.cache/fuzz/$package")
 	done
+done <"$work/packages"
