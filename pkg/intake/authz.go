@@ -13,9 +13,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// Authorizer decides whether a caller may do something. Each authorizer.Authorizer is one.
+type Authorizer interface {
+	Authorize(context.Context, authorizer.Attributes) (decision authorizer.Decision, reason string, err error)
+}
+
 // withAuthorization authorizes requests, except queries. It responds 403 to forbidden ones, 503 if the
 // review of the apiserver failed, and 429 if there are too many reviews.
-func withAuthorization(next http.Handler, authz authorizer.Authorizer, control *flowControl) http.Handler {
+func withAuthorization(next http.Handler, authz Authorizer, control *flowControl) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		authz := authz
 		switch q := control.queries; {
@@ -60,7 +65,7 @@ func withoutImpersonation(next http.Handler) http.Handler {
 
 // mayCreate returns a check for updates of Events that do not exist: the caller needs
 // the right to create as well.
-func mayCreate(authz authorizer.Authorizer) func(ctx context.Context, namespace, name string) error {
+func mayCreate(authz Authorizer) func(ctx context.Context, namespace, name string) error {
 	return func(ctx context.Context, namespace, name string) error {
 		attributes, err := filters.GetAuthorizerAttributes(ctx)
 		if err != nil {
@@ -84,7 +89,7 @@ func mayCreate(authz authorizer.Authorizer) func(ctx context.Context, namespace,
 // its Event may be counted on one of them. For a create it checks the right to patch.
 // A patch or an update is authorized already, but maybe only for the name that the
 // caller has posted.
-func createOnly(authz authorizer.Authorizer) func(context.Context) (bool, error) {
+func createOnly(authz Authorizer) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		attributes, err := filters.GetAuthorizerAttributes(ctx)
 		if err != nil {
@@ -113,7 +118,7 @@ func createOnly(authz authorizer.Authorizer) func(context.Context) (bool, error)
 // authorize returns nil or the Status of the response. It first checks the right to all
 // names, because that decision is cached once for all Events of a client. It checks the
 // right to the name only if that is denied.
-func authorize(ctx context.Context, authz authorizer.Authorizer, attributes authorizer.Attributes) error {
+func authorize(ctx context.Context, authz Authorizer, attributes authorizer.Attributes) error {
 	if attributes.GetName() != "" {
 		if err := decide(ctx, authz, allNames{attributes}); err == nil || !apierrors.IsForbidden(err) {
 			return err
@@ -134,7 +139,7 @@ func (allNames) GetPath() string { return "" }
 
 // decide returns nil or the Status of the response. A decision holds even with an error,
 // which may be about an unrelated rule.
-func decide(ctx context.Context, authz authorizer.Authorizer, attributes authorizer.Attributes) error {
+func decide(ctx context.Context, authz Authorizer, attributes authorizer.Attributes) error {
 	decision, reason, err := authz.Authorize(ctx, attributes)
 	return statusOfDecision(ctx, attributes, decision, reason, err)
 }

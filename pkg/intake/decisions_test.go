@@ -37,7 +37,7 @@ func (a *answers) Authorize(context.Context, authorizer.Attributes) (authorizer.
 // decidedFor is a ttl of which a tenth is a whole number of seconds.
 const decidedFor = 10 * time.Second
 
-func deciding(of authorizer.Authorizer) *sharedAuthorizer {
+func deciding(of Authorizer) *sharedAuthorizer {
 	return must(newSharedAuthorizer(of, accessReviews(DefaultAccessReviewQPS), 10, decidedFor, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
 }
 

@@ -101,7 +101,7 @@ func TestQueryThatEndsWhileItWaitsIsNotLogged(t *testing.T) {
 
 // Reviews of queries wait for none of reports, nor the other way round, if each has an authorizer.
 func TestQueriesHaveTheirOwnAuthorizer(t *testing.T) {
-	allow := func(reviews *atomic.Int64) authorizer.Authorizer {
+	allow := func(reviews *atomic.Int64) intake.Authorizer {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			reviews.Add(1)
 			return authorizer.DecisionAllow, "", nil

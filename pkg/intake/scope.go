@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -58,7 +57,7 @@ func newScope(i *Intake, a occurrence.API) (*handlers.RequestScope, error) {
 }
 
 // newAPI returns the handlers with an intake's storage.
-func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, error) {
+func newAPI(i *Intake, a occurrence.API, authz Authorizer) (api, error) {
 	scope, err := newScope(i, a)
 	if err != nil {
 		return nil, err
@@ -86,7 +85,7 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 	return local, nil
 }
 
-func newStorage(i *Intake, a occurrence.API, authz authorizer.Authorizer) *storage {
+func newStorage(i *Intake, a occurrence.API, authz Authorizer) *storage {
 	return &storage{
 		intake:     i,
 		api:        a,

@@ -14,7 +14,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	endpointfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/filters"
@@ -45,10 +44,10 @@ type ServerOptions struct {
 	// health probes, metrics and discovery included. If one cannot decide, the request
 	// gets 503.
 	Authenticator authenticator.Request
-	Authorizer    authorizer.Authorizer
+	Authorizer    Authorizer
 	// QueryAuthorizer, if not nil, decides about queries in place of Authorizer. With a client of its own,
 	// reviews of queries and of reports do not wait for each other.
-	QueryAuthorizer authorizer.Authorizer
+	QueryAuthorizer Authorizer
 	// Forwarder, if not nil, has only the leader of several replicas record. Without
 	// one this process records everything.
 	Forwarder Forwarder

@@ -40,7 +40,7 @@ const sharedReviewTimeout = 30 * time.Second
 // that has just started denies what it allows as soon as it has read all roles, and the delegating
 // authorizer would repeat that for as long as it caches it.
 type sharedAuthorizer struct {
-	authorizer.Authorizer
+	authorizer  Authorizer
 	maxDetached int64 // reviews that may outlive their request
 	running     atomic.Int64
 	shared      singleflight.Group // by attributesKey
@@ -50,13 +50,13 @@ type sharedAuthorizer struct {
 	answered    atomic.Int64 // when the apiserver has answered last, in nanoseconds since 1970
 }
 
-func newSharedAuthorizer(authz authorizer.Authorizer, limit reviewLimit, maxDetached int, ttl time.Duration, refused prometheus.Counter) (*sharedAuthorizer, error) {
+func newSharedAuthorizer(authz Authorizer, limit reviewLimit, maxDetached int, ttl time.Duration, refused prometheus.Counter) (*sharedAuthorizer, error) {
 	reviews, err := newReviews("access", limit, maxDetached)
 	if err != nil {
 		return nil, err
 	}
 	return &sharedAuthorizer{
-		Authorizer: authz, maxDetached: int64(maxDetached),
+		authorizer: authz, maxDetached: int64(maxDetached),
 		reviews: reviews, decisions: newDecisions(ttl), refused: refused,
 	}, nil
 }
@@ -68,7 +68,7 @@ type decision struct {
 	panicked any
 }
 
-// Authorize implements authorizer.Authorizer.
+// Authorize implements Authorizer.
 func (s *sharedAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if s.decisions.allow(a) {
 		return authorizer.DecisionAllow, "", nil
@@ -121,7 +121,7 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 		return decision{Decision: authorizer.DecisionNoOpinion}, errDoubtful
 	case time.Since(last.begun) < s.decisions.ttl:
 		begun := time.Now()
-		d.Decision, d.reason, err = s.Authorizer.Authorize(ctx, a)
+		d.Decision, d.reason, err = s.authorizer.Authorize(ctx, a)
 		s.decisions.repeat(a, key, begun, d.Decision)
 		return d, err
 	}
@@ -135,7 +135,7 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 	begun := time.Now()
 	limited := s.reviews.run(ctx, f, func() {
 		begun = time.Now()
-		d.Decision, d.reason, err = s.Authorizer.Authorize(ctx, a)
+		d.Decision, d.reason, err = s.authorizer.Authorize(ctx, a)
 	})
 	if limited != nil {
 		s.refused.Inc()

@@ -41,7 +41,7 @@ type result struct {
 }
 
 // asking starts one call.
-func asking(shared authorizer.Authorizer, ctx context.Context, a authorizer.Attributes) <-chan result {
+func asking(shared Authorizer, ctx context.Context, a authorizer.Attributes) <-chan result {
 	out := make(chan result, 1)
 	go func() {
 		d, reason, err := shared.Authorize(ctx, a)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/dryrun"
-	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -263,7 +261,7 @@ func (s *storage) beforeCreate(ctx context.Context, namespace string, event *cor
 			return nil
 		}
 	}
-	return rest.BeforeCreate(s.strategy, unlogged(ctx, namespace), event)
+	return rest.BeforeCreate(s.strategy, request.WithNamespace(ctx, namespace), event)
 }
 
 // beforeUpdate is rest.BeforeUpdate. If plain metadata stays the same, it is only validation, as in beforeCreate.
@@ -276,7 +274,7 @@ func (s *storage) beforeUpdate(ctx context.Context, namespace string, event, old
 			return nil
 		}
 	}
-	return rest.BeforeUpdate(s.strategy, unlogged(ctx, namespace), event, old)
+	return rest.BeforeUpdate(s.strategy, request.WithNamespace(ctx, namespace), event, old)
 }
 
 // patchedEvent returns an Event with the change of a request, before validation. The limits of a posted Event apply to it,
@@ -304,17 +302,12 @@ func (s *storage) patchedEvent(ctx context.Context, info rest.UpdatedObjectInfo,
 // prepareCreate prepares an update that creates an Event.
 func (s *storage) prepareCreate(ctx context.Context, k key, event *corev1.Event) error {
 	event.ResourceVersion = ""
+	rest.WipeObjectMetaSystemFields(event)
 	rest.FillObjectMetaSystemFields(event)
 	if err := s.beforeCreate(ctx, k.namespace, event); err != nil {
 		return err
 	}
 	return s.mayCreate(ctx, k.namespace, k.name)
-}
-
-// unlogged is for functions of the apiserver that find the namespace of the request in the context. One of them
-// logs a line for each field that is invalid twice.
-func unlogged(ctx context.Context, namespace string) context.Context {
-	return klog.NewContext(request.WithNamespace(ctx, namespace), logr.Discard())
 }
 
 // early ends a context shortly before its deadline. So this package responds to a

@@ -141,12 +141,14 @@ func TestMetadataIsCheckedAsByTheApiserver(t *testing.T) {
 			for verb, both := range map[string][2]func(e *corev1.Event) error{
 				"create": {
 					func(e *corev1.Event) error { return s.beforeCreate(t.Context(), namespace, e) },
-					func(e *corev1.Event) error { return rest.BeforeCreate(s.strategy, unlogged(t.Context(), namespace), e) },
+					func(e *corev1.Event) error {
+						return rest.BeforeCreate(s.strategy, request.WithNamespace(t.Context(), namespace), e)
+					},
 				},
 				"update": {
 					func(e *corev1.Event) error { return s.beforeUpdate(t.Context(), namespace, e, old.DeepCopy()) },
 					func(e *corev1.Event) error {
-						return rest.BeforeUpdate(s.strategy, unlogged(t.Context(), namespace), e, old.DeepCopy())
+						return rest.BeforeUpdate(s.strategy, request.WithNamespace(t.Context(), namespace), e, old.DeepCopy())
 					},
 				},
 			} {

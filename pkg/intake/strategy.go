@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/operation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
@@ -26,6 +27,8 @@ type strategy struct {
 var (
 	_ rest.RESTCreateStrategy = strategy{}
 	_ rest.RESTUpdateStrategy = strategy{}
+
+	_ rest.DeclarativeValidationStrategy = strategy{}
 )
 
 func newStrategy(api occurrence.API) strategy {
@@ -46,9 +49,9 @@ func (strategy) GenerateName(base string) string {
 	return base[:min(len(base), maxGeneratedName-generatedLength)] + utilrand.String(generatedLength)
 }
 
-func (strategy) NamespaceScoped() bool          { return true }
-func (strategy) AllowCreateOnUpdate() bool      { return true }
-func (strategy) AllowUnconditionalUpdate() bool { return true }
+func (strategy) NamespaceScoped() bool                         { return true }
+func (strategy) AllowCreateOnUpdate(context.Context) bool      { return true }
+func (strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
 
 func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) { prepare(obj) }
 
@@ -69,6 +72,15 @@ func (s strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorLis
 
 func (s strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validateUpdate(obj.(*corev1.Event), old.(*corev1.Event), s.api)
+}
+
+// ValidateDeclaratively returns each error once, as in the apiserver: several rules may be about one field.
+func (strategy) ValidateDeclaratively(_ context.Context, _, _ runtime.Object, errs field.ErrorList, _ operation.Type, _ rest.DeclarativeValidationConfig) field.ErrorList {
+	return errs.Filter()
+}
+
+func (strategy) DeclarativeValidationConfig(context.Context, runtime.Object, runtime.Object) rest.DeclarativeValidationConfig {
+	return rest.DeclarativeValidationConfig{}
 }
 
 func (strategy) WarningsOnCreate(_ context.Context, _ runtime.Object) []string    { return nil }

@@ -16,7 +16,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// The rules of kube-apiserver 1.36, pkg/apis/core/validation/events.go. Clients may rely
+// The rules of kube-apiserver 1.37, pkg/apis/core/validation/events.go. Clients may rely
 // on type, field and detail of every error. core/v1 is lenient, because Events were once
 // not validated. events.k8s.io/v1 requires the new style for new Events, and allows only
 // changes of series and metadata. Field names are those of core/v1 in both APIs, with
@@ -88,8 +88,6 @@ func validateUpdate(event, old *corev1.Event, api occurrence.API) field.ErrorLis
 	immutable(&errs, "firstTimestamp", event.FirstTimestamp, old.FirstTimestamp)
 	immutable(&errs, "lastTimestamp", event.LastTimestamp, old.LastTimestamp)
 	immutable(&errs, "count", event.Count, old.Count)
-	// The apiserver checks the reason twice and returns the error twice.
-	immutable(&errs, "reason", event.Reason, old.Reason)
 	immutable(&errs, "type", event.Type, old.Type)
 	// Some clients truncate the time to microseconds.
 	if !event.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
@@ -129,16 +127,10 @@ func isSamePlainMeta(m, old *metav1.ObjectMeta) bool {
 
 // validateContent is for both APIs, for new Events and for changed ones.
 func validateContent(event *corev1.Event, api occurrence.API) field.ErrorList {
-	var errs field.ErrorList
 	if event.EventTime.IsZero() {
-		errs = validateClassic(event)
-	} else {
-		errs = validateNewStyle(event, api)
+		return validateClassic(event)
 	}
-	for _, message := range validation.IsDNS1123Subdomain(event.Namespace) {
-		errs = append(errs, field.Invalid(field.NewPath("namespace"), event.Namespace, message))
-	}
-	return errs
+	return validateNewStyle(event, api)
 }
 
 // validateClassic checks that an Event without eventTime is in the namespace of its

@@ -50,7 +50,7 @@ func parse(t *testing.T, content string) (values map[string]any) {
 }
 
 // kubernetes is what a rendering without a cluster is for.
-var kubernetes = &common.KubeVersion{Version: "v1.36.3", Major: "1", Minor: "36"}
+var kubernetes = &common.KubeVersion{Version: "v1.37.2", Major: "1", Minor: "37"}
 
 // template does what "helm template" does.
 func template(chart *helmchart.Chart, namespace string, values map[string]any) (*release.Release, error) {

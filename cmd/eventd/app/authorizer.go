@@ -37,5 +37,9 @@ func newAuthorizer(o *options.DelegatingAuthorizationOptions) (authorizer.Author
 	if err != nil {
 		return nil, err
 	}
-	return union.New(authorizerfactory.NewPrivilegedGroups(o.AlwaysAllowGroups...), paths, delegated), nil
+	return union.New(
+		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/always-allow-groups", Authorizer: authorizerfactory.NewPrivilegedGroups(o.AlwaysAllowGroups...)},
+		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/always-allow-paths", Authorizer: paths},
+		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/webhook", Authorizer: delegated},
+	)
 }

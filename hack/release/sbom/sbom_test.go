@@ -159,7 +159,7 @@ func TestPackageURLs(t *testing.T) {
 	t.Parallel()
 	for want, have := range map[string]string{
 		"pkg:golang/std@1.26.8":               purl("std", "1.26.8", ""),
-		"pkg:golang/k8s.io/api@v0.36.6":       purl("k8s.io/api", "v0.36.6", ""),
+		"pkg:golang/k8s.io/api@v0.37.2":       purl("k8s.io/api", "v0.37.2", ""),
 		"pkg:golang/example.com/m/v2@v2.0.1":  purl("example.com/m/v2", "v2.0.1", ""),
 		"pkg:golang/example.com/m@v1#cmd/m":   purl("example.com/m", "v1", "cmd/m"),
 		"pkg:golang/example.com/m@v2.0.1%2Bi": purl("example.com/m", "v2.0.1+i", ""),
