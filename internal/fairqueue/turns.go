@@ -2,6 +2,7 @@ package fairqueue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/eventd/eventd/internal/shares"
@@ -23,11 +24,17 @@ func NewTurns(name string, count, ofTenant, rest, queueLength int) (*Turns, erro
 	return &Turns{seats: seats, tenants: newPlaces(ofTenant, nil), users: newPlaces(ofTenant, nil), rest: rest}, err
 }
 
-// Run calls work when it is the turn of a flow, and returns after the pause, which does not end with ctx: whoever
-// goes away would gain by it. It returns false, and does not call work, if the queues are full or ctx ends first.
+// Run calls work when it is the turn of a flow. The pause comes after Run has returned, and does not end with ctx: whoever
+// goes away would gain by it. Run returns false, and does not call work, if the queues are full or ctx ends first.
 func (t *Turns) Run(ctx context.Context, f shares.Flow, work func()) bool {
 	if ctx.Err() != nil {
 		return false
+	}
+	var held []func()
+	free := func() {
+		for _, leave := range slices.Backward(held) {
+			leave()
+		}
 	}
 	// A user waits for itself first, so that the others of its tenant wait for a turn of it, and not for all.
 	for _, of := range []struct {
@@ -35,16 +42,25 @@ func (t *Turns) Run(ctx context.Context, f shares.Flow, work func()) bool {
 		flow shares.Flow
 	}{{t.users, shares.Flow{Tenant: f.Tenant, User: f.User}}, {t.tenants, shares.Flow{Tenant: f.Tenant}}} {
 		leave, entered := of.enter(ctx, of.flow)
-		defer leave()
-		if !entered {
+		if held = append(held, leave); !entered {
+			free()
 			return false
 		}
 	}
-	return t.seats.Run(ctx, f, func() {
-		began := time.Now()
-		work()
-		if t.rest > 0 {
-			time.Sleep(time.Duration(t.rest) * time.Since(began))
+	release, acquired := t.seats.Acquire(ctx, f)
+	if !acquired {
+		free()
+		return false
+	}
+	held = append(held, release)
+	began := time.Now()
+	defer func() {
+		if pause := time.Duration(t.rest) * time.Since(began); pause > 0 {
+			time.AfterFunc(pause, free)
+		} else {
+			free()
 		}
-	})
+	}()
+	work()
+	return true
 }

@@ -22,7 +22,10 @@ func TestExpressionsOfATenantDelayTailsOfNoOther(t *testing.T) {
 	header := []string{"Authorization", "Bearer shop-reader"}
 	path := address + "tail?watch=true&namespace=shop&match=" + url.QueryEscape(`event.reason == "Failed"`)
 	opened := func() (took []time.Duration) {
+		next := time.NewTicker(50 * time.Millisecond) // a tenant that opens one at once after another waits for its own pause
+		defer next.Stop()
 		for range samples {
+			<-next.C
 			began := time.Now()
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
 			open(ctx, t, client, path, header...).begun()
