@@ -27,7 +27,7 @@ func newCalls(lock resourcelock.Interface, timeout time.Duration) *calls {
 type answer struct {
 	record    *resourcelock.LeaderElectionRecord // of get
 	raw       []byte                             // of get
-	named     bool                               // of get: this process holds the lock, or a part of it
+	named     bool                               // of get: this process holds the lock
 	announced Announcement
 	err       error
 }
@@ -35,7 +35,7 @@ type answer struct {
 func (c *calls) get(ctx context.Context) answer {
 	return c.do(ctx, func(ctx context.Context) (a answer) {
 		a.record, a.raw, a.err = c.lock.Get(ctx)
-		a.named = a.err == nil && names(c.lock, a.record)
+		a.named = a.err == nil && a.record.HolderIdentity == c.lock.Identity()
 		return a
 	})
 }
@@ -46,16 +46,6 @@ func (c *calls) create(ctx context.Context, record resourcelock.LeaderElectionRe
 
 func (c *calls) update(ctx context.Context, record resourcelock.LeaderElectionRecord) answer {
 	return c.do(ctx, func(ctx context.Context) answer { return answer{err: c.lock.Update(ctx, record)} })
-}
-
-// release is update with a record without a holder. Of a MultiLock it updates only
-// the locks that name this process.
-func (c *calls) release(ctx context.Context, record resourcelock.LeaderElectionRecord) answer {
-	write := c.lock.Update
-	if l, ok := c.lock.(*MultiLock); ok {
-		write = l.release
-	}
-	return c.do(ctx, func(ctx context.Context) answer { return answer{err: write(ctx, record)} })
 }
 
 // eventTimeout is how long recordEvent waits for the end of an earlier call.

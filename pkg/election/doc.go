@@ -22,8 +22,7 @@
 // has acquired the Lease. Whoever needs fencing needs a condition on each write.
 //
 // LeaseLock stores the holder in a Lease, and what the holder announces about
-// itself. MultiLock moves an election from one Lease to another. Package lifecycle
-// runs the components of a process by an Elector.
+// itself. Package lifecycle runs the components of a process by an Elector.
 //
 // docs/election-protocol.md describes the protocol, and where it differs from
 // client-go's tools/leaderelection.

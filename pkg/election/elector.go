@@ -75,7 +75,7 @@ func New(o Options) (*Elector, error) {
 	e := &Elector{
 		options:       o,
 		identity:      o.Lock.Identity(),
-		calls:         newCalls(optimistic(o.Lock), o.RequestTimeout),
+		calls:         newCalls(o.Lock, o.RequestTimeout),
 		leaderChanged: make(chan struct{}, 1),
 		hints:         make(chan struct{}, 1),
 	}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
 func TestReleaseHandsOverWithinAnInstant(t *testing.T) {
@@ -37,21 +35,14 @@ func TestReleaseHandsOverWithinAnInstant(t *testing.T) {
 	}
 }
 
-func TestElectorWorksWithTheLocksOfClientGo(t *testing.T) {
-	for name, lockOf := range map[string]func(c contest, identity string) resourcelock.Interface{
-		"LeaseLock": func(c contest, identity string) resourcelock.Interface { return c.foreignLock(leaseName, identity) },
-		"MultiLock": func(c contest, identity string) resourcelock.Interface {
-			return &resourcelock.MultiLock{Primary: c.foreignLock("old", identity), Secondary: c.foreignLock(leaseName, identity)}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newContest(t)
-			with := func(identity string) func(*Options) { return func(o *Options) { o.Lock = lockOf(c, identity) } }
-			a := c.lead("a", with("a"))
-			b := c.start("b", with("b"))
-			b.awaitLeader("a")
-			a.stop()
-			b.awaitLeader("b")
-		})
+func TestElectorWorksWithTheLockOfClientGo(t *testing.T) {
+	c := newContest(t)
+	with := func(identity string) func(*Options) {
+		return func(o *Options) { o.Lock = c.foreignLock(leaseName, identity) }
 	}
+	a := c.lead("a", with("a"))
+	b := c.start("b", with("b"))
+	b.awaitLeader("a")
+	a.stop()
+	b.awaitLeader("b")
 }

@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-
 	"github.com/eventd/eventd/test/fakelock"
 )
 
@@ -27,67 +25,37 @@ type model struct {
 	calm     chan struct{}            // closed when requests stop failing
 }
 
-// lockSets are elections that there are: with one Lease, and the two mixtures
-// while an election moves from one Lease to another.
-var lockSets = map[string]locksOf{
-	"one lease":          mixture("lease", false),
-	"old lease and both": mixture("old", true),
-	"both and new lease": mixture("new", true),
-}
-
-// locksOf returns the lock of a replica, and the fake locks in it.
-type locksOf func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock)
-
-// mixture returns one Lease for every replica, or both Leases for every second one.
-func mixture(name string, both bool) locksOf {
-	return func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock) {
-		if both && n%2 != 0 {
-			multi, before, after := moving(s, fmt.Sprint(n))
-			return multi, []fakeLock{before, after}
-		}
-		l := newLock(s, name, fmt.Sprint(n))
-		return l, []fakeLock{l}
-	}
-}
-
 func TestNeverTwoLeadersAndAlwaysOneAgain(t *testing.T) {
 	seeds := 150
 	if testing.Short() {
 		seeds = 20
 	}
-	for name, locks := range lockSets {
-		t.Run(name, func(t *testing.T) {
-			terms := 0
-			for seed := range uint64(seeds) {
-				synctest.Test(t, func(t *testing.T) { terms += newModel(t, seed, locks).run() })
-				if t.Failed() {
-					t.Fatalf("seed %d", seed)
-				}
-			}
-			t.Logf("%d terms in %d runs", terms, seeds)
-			if terms < 3*seeds {
-				t.Errorf("%d terms in %d runs try too little", terms, seeds)
-			}
-		})
+	terms := 0
+	for seed := range uint64(seeds) {
+		synctest.Test(t, func(t *testing.T) { terms += newModel(t, seed).run() })
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	t.Logf("%d terms in %d runs", terms, seeds)
+	if terms < 3*seeds {
+		t.Errorf("%d terms in %d runs try too little", terms, seeds)
 	}
 }
 
-func newModel(t *testing.T, seed uint64, locks locksOf) *model {
+func newModel(t *testing.T, seed uint64) *model {
 	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 0)), store: fakelock.NewStore(), reported: make([]atomic.Pointer[Leader], 4), calm: make(chan struct{})}
 	for n := range m.reported {
 		m.reported[n].Store(&Leader{})
-		lock, fakes := locks(m.store, n)
-		r := newReplica(t, fakes[0], func(o *Options) {
-			o.Lock = lock
+		lock := newLock(m.store, "lease", fmt.Sprint(n))
+		r := newReplica(t, lock, func(o *Options) {
 			if n < 3 {
 				o.Watch = m.store.Watch
 			}
 			o.OnNewLeader = func(l Leader) { m.reported[n].Store(&l) }
 		})
 		r.finish = m.upTo(2 * time.Second)
-		for _, l := range fakes {
-			l.Intercept(m.intercept(rand.New(rand.NewPCG(seed, uint64(n)+1))))
-		}
+		lock.Intercept(m.intercept(rand.New(rand.NewPCG(seed, uint64(n)+1))))
 		m.replicas = append(m.replicas, r)
 	}
 	return m
@@ -203,10 +171,9 @@ func (m *model) step() int {
 }
 
 // recover requires a leader in time after requests have stopped failing: within a
-// lease duration after the last write, plus a retry period to read it, plus another
-// one if two Leases disagree.
+// lease duration after the last write, plus a retry period to read it.
 func (m *model) recover() {
-	limit := time.Now().Add(15*time.Second + 2*2400*time.Millisecond)
+	limit := time.Now().Add(15*time.Second + 2400*time.Millisecond)
 	for m.step() == 0 {
 		if time.Now().After(limit) {
 			m.t.Fatal("no leader again in time")
@@ -215,8 +182,7 @@ func (m *model) recover() {
 	m.requireKnown()
 }
 
-// requireKnown requires that all replicas report the leader after a renewal and a
-// read. Only a MultiLock reports none while its two Leases disagree.
+// requireKnown requires that all replicas report the leader after a renewal and a read.
 func (m *model) requireKnown() {
 	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); {
 		m.step()
@@ -228,16 +194,8 @@ func (m *model) requireKnown() {
 	leader := m.replicas[i]
 	for n, r := range m.replicas {
 		reported, l := *m.reported[n].Load(), r.Leader()
-		if reported == l && l == (Leader{}) && isMulti(r) && !isMulti(leader) {
-			continue
-		}
 		if l.Identity != leader.Identity() || reported != l {
 			m.t.Fatalf("%d leads, the leader of %d is %+v, reported %+v", i, n, l, reported)
 		}
 	}
-}
-
-func isMulti(r *replica) bool {
-	_, multi := r.calls.lock.(*MultiLock)
-	return multi
 }

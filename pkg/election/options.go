@@ -28,10 +28,8 @@ const (
 // Options of an Elector. Begin with DefaultOptions.
 type Options struct {
 	// Lock stores the holder. Required. It is called by one goroutine at a time. It
-	// must refuse to overwrite a record that it has not read, as all locks in
-	// Kubernetes objects do by resourceVersion. client-go's MultiLock does not for
-	// its second lock: it is replaced by a MultiLock of this package. No two
-	// processes may use the same identity at a time.
+	// must refuse to overwrite a record that it has not read, as client-go's LeaseLock does
+	// by resourceVersion. No two processes may use the same identity at a time.
 	Lock resourcelock.Interface
 	// LeaseDuration is how long after the last renewal others respect the leader, in
 	// whole seconds. They use the duration in the leader's record, not their own.

@@ -87,7 +87,7 @@ func (e *Elector) read(ctx context.Context) answer {
 func (e *Elector) setHolder(a answer) {
 	switch a.record.HolderIdentity {
 	case e.identity:
-	case "", resourcelock.UnknownLeader:
+	case "":
 		e.setLeader(Leader{})
 	default:
 		e.setLeader(Leader{Identity: a.record.HolderIdentity, Announcement: a.announced})

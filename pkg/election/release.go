@@ -61,7 +61,7 @@ func (e *Elector) release(ctx context.Context) error {
 // that record makes it fail.
 func (e *Elector) tryRelease(ctx context.Context) error {
 	a := e.calls.get(ctx)
-	write := e.calls.release
+	write := e.calls.update
 	switch {
 	case isNotFound(a.err) && e.inDoubt:
 		a.record, write = &resourcelock.LeaderElectionRecord{}, e.calls.create
@@ -70,9 +70,7 @@ func (e *Elector) tryRelease(ctx context.Context) error {
 		return nil
 	case a.err != nil:
 		return a.err
-	case a.named:
-	case e.inDoubt && string(a.raw) == e.observed.raw:
-		write = e.calls.update
+	case a.named, e.inDoubt && string(a.raw) == e.observed.raw:
 	default:
 		e.mayHold = false
 		return nil
