@@ -61,6 +61,9 @@ type call struct {
 	// rightless: the caller has no right, as far as it is known. Set by flowControl.knownFlow and flowControl.decided;
 	// read by flowOf.
 	rightless atomic.Bool
+	// entitled: the caller has a right, as far as it is known. Set by flowControl.knownFlow and flowControl.decided;
+	// read by charged.
+	entitled atomic.Bool
 	// granted: a right of the caller was recorded recently. Set by flowControl.knownFlow; read by flowControl.decided.
 	granted bool
 	// accepted makes a success 202 Accepted. Set by the storage; read by handlerResponse.
@@ -93,7 +96,17 @@ func callOf(ctx context.Context) *call {
 // unanswered reports whether the handler that has returned has neither responded nor begun a session.
 func (c *call) unanswered() bool { return c.response.code == 0 && c.session.Load() == nil }
 
-// flow returns the flow of the response to a request: that of the caller in all its
+// charged is flow for the response: it counts as one of the rightless as long as no right of its caller is known. So
+// callers that are refused before they are authorized have no more by being many.
+func (c *call) charged(req *http.Request) flow {
+	f := c.flow(req)
+	if c.authenticated.Load() && !c.entitled.Load() {
+		return f.OfRightless()
+	}
+	return f
+}
+
+// flow returns the flow of a request and its response: that of the caller in all its
 // namespaces or, if it is not authenticated, of its address.
 func (c *call) flow(req *http.Request) flow {
 	if c.authenticated.Load() {

@@ -201,6 +201,7 @@ func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
 	call := callOf(req.Context())
 	known, ok := c.callers.holder(req.Context())
 	call.granted = time.Since(known.rights.granted) < grantedPeriod
+	call.entitled.Store(known.rights.some())
 	call.rightless.Store(known.rights.none() || !known.rights.some() && !c.needsRight(req))
 	if !ok {
 		return flow{}, false
@@ -235,6 +236,7 @@ func (c *flowControl) decided(req *http.Request, err error) error {
 	call := callOf(req.Context())
 	switch {
 	case err == nil && c.needsRight(req):
+		call.entitled.Store(true)
 		if !call.granted {
 			c.callers.known.decided(call.credential, true)
 		}
@@ -244,6 +246,7 @@ func (c *flowControl) decided(req *http.Request, err error) error {
 		}
 	case err != nil && apierrors.IsForbidden(err):
 		c.callers.known.decided(call.credential, false)
+		call.entitled.Store(false)
 		call.rightless.Store(true)
 	}
 	return err
