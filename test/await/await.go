@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 const (
@@ -69,19 +71,7 @@ type permanent struct{ error }
 func (p permanent) Unwrap() error { return p.error }
 
 // Sleep returns nil after d, or the cause of ctx if that ends first.
-func Sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 { // the race detector of Go 1.26 crashes in a bubble of synctest with such a timer
-		return context.Cause(ctx)
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func Sleep(ctx context.Context, d time.Duration) error { return sleep.For(ctx, d) }
 
 // Every calls do at once and then every d, in a goroutine of its own. end ends the
 // context of do and waits for its return.
