@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -16,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
@@ -98,29 +99,28 @@ type tail struct {
 	seen    chan struct{}          // has an element when it has come
 }
 
-// read reads until ctx ends.
+// read reads until ctx ends. As kubectl does, it asks again when it is told to retry: until they are authenticated, all
+// viewers are unknown callers of one address.
 func (w *tail) read(ctx context.Context) error {
-	config, err := rest.TLSConfigFor(w.config())
+	config := w.config()
+	config.ContentConfig = rest.ContentConfig{GroupVersion: &schema.GroupVersion{}, NegotiatedSerializer: scheme.Codecs}
+	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
-	watch, err := http.NewRequestWithContext(ctx, http.MethodGet, w.Host+tailPath, nil)
+	config.TLSClientConfig, config.Transport = rest.TLSClientConfig{}, transport
+	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		return err
 	}
-	watch.Header.Set("Authorization", "Bearer "+w.Token)
-	response, err := transport.RoundTrip(watch)
+	body, err := client.Get().RequestURI(tailPath).Stream(ctx)
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(response.Body)
-		return fmt.Errorf("answered %d %.200s", response.StatusCode, text)
-	}
-	lines := bufio.NewReaderSize(response.Body, 64<<10)
+	defer body.Close()
+	lines := bufio.NewReaderSize(body, 64<<10)
 	for {
 		line, err := lines.ReadSlice('\n')
 		if err != nil {
