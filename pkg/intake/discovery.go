@@ -15,28 +15,30 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// newDiscovery returns the handlers of the discovery documents by path, those of queries, which may be nil,
-// included. Aggregated discovery is not served: clients that request it accept plain documents too.
-func newDiscovery(queries Queries) map[string]http.Handler {
+// newDiscovery returns the handlers of the discovery documents by path: those of the Events API if it is served, and
+// of queries, which may be nil. Aggregated discovery is not served: clients that request it accept plain documents too.
+func newDiscovery(events bool, queries Queries) map[string]http.Handler {
 	addresses := discovery.DefaultAddresses{}
-	group := metav1.APIGroup{
-		Name:             eventsv1.GroupName,
-		Versions:         []metav1.GroupVersionForDiscovery{groupVersion(occurrence.EventsV1)},
-		PreferredVersion: groupVersion(occurrence.EventsV1),
-	}
 	groups := discovery.NewRootAPIsHandler(addresses, codecs)
-	groups.AddGroup(group)
 	paths := pathHandlers{
-		"/api":                   discovery.NewLegacyRootAPIHandler(addresses, codecs, "/api"),
-		"/api/v1":                resources(occurrence.CoreV1),
-		"/apis":                  groups,
-		"/apis/events.k8s.io":    discovery.NewAPIGroupHandler(codecs, group),
-		"/apis/events.k8s.io/v1": resources(occurrence.EventsV1),
+		"/apis": groups,
 		"/version": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			responsewriters.WriteRawJSON(http.StatusOK, version.Get(), w)
 		}),
 	}
-	paths.addOpenAPI()
+	paths.addOpenAPI(events)
+	if events {
+		group := metav1.APIGroup{
+			Name:             eventsv1.GroupName,
+			Versions:         []metav1.GroupVersionForDiscovery{groupVersion(occurrence.EventsV1)},
+			PreferredVersion: groupVersion(occurrence.EventsV1),
+		}
+		groups.AddGroup(group)
+		paths["/api"] = discovery.NewLegacyRootAPIHandler(addresses, codecs, "/api")
+		paths["/api/v1"] = resources(occurrence.CoreV1)
+		paths["/apis/events.k8s.io"] = discovery.NewAPIGroupHandler(codecs, group)
+		paths["/apis/events.k8s.io/v1"] = resources(occurrence.EventsV1)
+	}
 	if queries != nil {
 		gv := queries.GroupVersion()
 		served := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
@@ -76,10 +78,13 @@ type pathHandlers map[string]http.Handler
 func (p pathHandlers) Handle(path string, handler http.Handler) { p[path] = handler }
 
 // addOpenAPI adds the handler of the document, which is served in JSON and protobuf.
-func (p pathHandlers) addOpenAPI() {
+func (p pathHandlers) addOpenAPI(events bool) {
 	document := &spec.Swagger{}
 	if err := json.Unmarshal([]byte(openAPI), document); err != nil {
 		panic(err)
+	}
+	if !events {
+		document.Paths = &spec.Paths{}
 	}
 	handler.NewOpenAPIService(document).RegisterOpenAPIVersionedService("/openapi/v2", p)
 }

@@ -306,3 +306,30 @@ func TestQueriesThatWaitKeepNoSeat(t *testing.T) {
 		}
 	})
 }
+
+// A server of queries alone has no Events API, whatever is asked about Events, and discovery does not speak of one.
+func TestServerOfQueriesAloneRecordsNothing(t *testing.T) {
+	pipe := written()
+	s := serve(t, pipe, withServer(func(o *intake.ServerOptions) { o.QueriesOnly = true }),
+		withQueries(func(intake.Query) (http.HandlerFunc, bool, error) { return sends("seen"), false, nil }))
+	for _, path := range []string{coreEvents, newEvents} {
+		for _, test := range []struct{ method, path, contentType string }{
+			{http.MethodPost, "", "application/json"},
+			{http.MethodPost, "?batch=true", "application/json"},
+			{http.MethodPut, "/known", "application/json"},
+			{http.MethodPatch, "/known", "application/merge-patch+json"},
+			{http.MethodGet, "", ""},
+		} {
+			s.Do(t, test.method, path+test.path, classic("known", 1), "Content-Type", test.contentType).Want(t, http.StatusNotFound, metav1.StatusReasonNotFound)
+		}
+	}
+	pipe.WantRecorded(t, 0)
+	for path, code := range map[string]int{"/api": 404, "/api/v1": 404, "/apis/events.k8s.io": 404, "/version": 200, things: 200} {
+		equal(t, path, s.Do(t, http.MethodGet, path, nil).Code, code)
+	}
+	for _, path := range []string{"/apis", "/openapi/v2"} {
+		if a := s.Do(t, http.MethodGet, path, nil, "Accept", "application/json"); a.Code != http.StatusOK || strings.Contains(string(a.Body), "events") {
+			t.Errorf("%s: answered %d: %s", path, a.Code, a.Body)
+		}
+	}
+}

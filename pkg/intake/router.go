@@ -40,7 +40,8 @@ func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func (r *router) serveResource(w http.ResponseWriter, req *http.Request, info *request.RequestInfo) {
 	which, ok := apiOf(info)
-	if !ok || len(info.Parts) > 2 {
+	served := r.apis[which]
+	if !ok || served == nil || len(info.Parts) > 2 {
 		notServed(w, req, http.StatusNotFound, "404: Page Not Found")
 		return
 	}
@@ -54,13 +55,13 @@ func (r *router) serveResource(w http.ResponseWriter, req *http.Request, info *r
 			if isBatch(req) {
 				verb = batchVerb
 			}
-			r.apis[which][verb].ServeHTTP(w, req)
+			served[verb].ServeHTTP(w, req)
 			return
 		}
 		allowed = []string{http.MethodPost}
 	default:
 		if info.Verb == "update" || info.Verb == "patch" {
-			r.apis[which][info.Verb].ServeHTTP(w, req)
+			served[info.Verb].ServeHTTP(w, req)
 			return
 		}
 		allowed = []string{http.MethodPatch, http.MethodPut}

@@ -83,6 +83,8 @@ type ServerOptions struct {
 	Paths map[string]http.Handler
 	// Queries, if not nil, serves an API of GETs.
 	Queries Queries
+	// QueriesOnly leaves out the Events API: nothing is recorded, and reports are answered 404.
+	QueriesOnly bool
 }
 
 func (o *ServerOptions) validate() error {
@@ -149,8 +151,12 @@ func newServer(options ServerOptions) ([]filter, http.Handler, error) {
 		return nil, nil, err
 	}
 	options.Intake.metrics.inFlightCapacity.Set(float64(options.MaxInFlight))
-	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery(options.Queries), queries: control.queries}
-	for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery(!options.QueriesOnly, options.Queries), queries: control.queries}
+	apis := []occurrence.API{occurrence.CoreV1, occurrence.EventsV1}
+	if options.QueriesOnly {
+		apis = nil
+	}
+	for _, a := range apis {
 		handlers, err := newAPI(options.Intake, a, options.Authorizer)
 		if err != nil {
 			return nil, nil, err
@@ -228,7 +234,7 @@ func newFilters(o *ServerOptions, control *flowControl) []filter {
 		{"requests in flight", control.withInFlightLimit},
 	}
 	add := func(name string, wrap func(http.Handler) http.Handler) { all = append(all, filter{name, wrap}) }
-	if o.Forwarder != nil {
+	if o.Forwarder != nil && !o.QueriesOnly {
 		add("leader", func(next http.Handler) http.Handler { return awaitLeader(next, o.Forwarder) })
 	}
 	add("authentication", func(next http.Handler) http.Handler { return withAuthentication(next, authn, control) })
