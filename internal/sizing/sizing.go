@@ -88,24 +88,49 @@ type Part struct {
 	Usual, Most int64
 }
 
-// Memory returns the parts of the memory. They are rarely full at the same time.
+// Memory returns the parts of the memory of a process, by its role. They are rarely full at the same time.
 func Memory(o *app.Options) []Part {
-	p, requests := &o.Pipeline, int64(o.MaxRequestsInFlight)
+	parts := shared(o)
+	if o.Takes() {
+		parts = append(parts, taken(o)...)
+	}
+	if o.Observes() {
+		parts = append(parts, observed(o)...)
+	}
+	return parts
+}
+
+// shared returns the parts that each role has.
+func shared(o *app.Options) []Part {
+	requests, connections := int64(o.MaxRequestsInFlight), int64(o.MaxConnections)
 	bodies := requests * copiesOfABody * o.Intake.MaxBodyBytes
-	views := o.Intake.MaxViewBytes
-	connections := int64(o.MaxConnections)
-	subjects := int64(p.Correlator.CacheSize)
-	subjectMost := subjectBytes + int64(p.Correlator.MaxSeries)*subjectSeriesBytes
+	if !o.Takes() {
+		bodies = 0 // queries have none
+	}
 	parts := []Part{
 		same("the process itself", processBytes),
 		{"connections", []string{"max-connections"}, min(usualConnections, connections) * app.ConnectionBytes, connections * app.MaxConnectionBytes},
 		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * (requestBytes + stackBytes + kib), requests*(requestBytes+stackBytes+intake.HeaderBytes) + bodies},
 		// As many requests of unknown callers may be in flight. Their bodies are not read.
 		{"requests of unknown callers", []string{"max-requests-inflight"}, requests * kib, requests * (unknownCallerBytes + stackBytes + intake.HeaderBytes + intake.UploadBufferBytes)},
-		{"bodies being decoded", []string{"max-decode-bytes"}, min(usualDecoding, o.Intake.MaxDecodeBytes), decoding(&o.Intake)},
-		same("Events of batches", batchedEvents*batchedEventBytes),
 		{"answers being written", nil, requests * kib, unwrittenAnswers},
 		same("credentials of callers", credentials),
+		{"queries", nil, usualQueryBytes, queryBytes},
+	}
+	if o.TrailBytes > 0 {
+		parts = append(parts, same("what became of reports", o.TrailBytes, "trail-bytes"))
+	}
+	return parts
+}
+
+// taken returns the parts of what takes and writes reports.
+func taken(o *app.Options) []Part {
+	p, views := &o.Pipeline, o.Intake.MaxViewBytes
+	subjects := int64(p.Correlator.CacheSize)
+	subjectMost := subjectBytes + int64(p.Correlator.MaxSeries)*subjectSeriesBytes
+	return []Part{
+		{"bodies being decoded", []string{"max-decode-bytes"}, min(usualDecoding, o.Intake.MaxDecodeBytes), decoding(&o.Intake)},
+		same("Events of batches", batchedEvents*batchedEventBytes),
 		{"names that clients posted", []string{"max-client-names"}, min(int64(o.Intake.MaxNames)*viewBytes, views), views},
 		same("occurrences in the queue", int64(p.QueueCapacity)*occurrenceBytes, "queue-capacity"),
 		{"subjects, and their series and groups", []string{"max-subjects", "max-series-per-subject"}, subjects * subjectBytes, subjects * subjectMost},
@@ -118,10 +143,10 @@ func Memory(o *app.Options) []Part {
 		same("idle series", int64(p.Sink.MaxIdleSeries)*sink.IdleSeriesBytes, "max-idle-series"),
 		same("requests to the apiserver", int64(p.Sink.Concurrency)*3/2*writeBytes, "max-concurrent-writes"),
 	}
-	parts = append(parts, Part{"queries", nil, usualQueryBytes, queryBytes})
-	if o.TrailBytes > 0 {
-		parts = append(parts, same("what became of reports", o.TrailBytes, "trail-bytes"))
-	}
+}
+
+// observed returns the parts of what observes, keeps and delivers what is stored.
+func observed(o *app.Options) (parts []Part) {
 	if o.HistoryBytes > 0 {
 		parts = append(parts, same("observed Events", o.HistoryBytes, "history-bytes"),
 			Part{"what reads observed Events", []string{"history-bytes"}, usualHistoryReadBytes, historyReadBytes})

@@ -20,6 +20,8 @@ type Options struct {
 	// namespaces, one eighth for that of all, one sixteenth each for the counts of Events that others
 	// have written, and for followers.
 	MaxBytes int64
+	// Unreported says that nothing is recorded in this process: Observed counts what eventd has written too.
+	Unreported bool
 	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }

@@ -103,9 +103,11 @@ func (t *Trail) boardEvicted(_ string, b *board) {
 }
 
 // Observed counts a version of an Event that others have written: as a write, and what it adds to its count as
-// occurrences. Versions that eventd has written do not count, since their occurrences were recorded.
+// occurrences. Versions that eventd has written do not count if their occurrences were recorded here. Otherwise all but
+// one of the occurrences of each were saved.
 func (t *Trail) Observed(v observer.Version) {
-	if v.Event.Annotations[identity.Annotation] != "" {
+	written := v.Event.Annotations[identity.Annotation] != ""
+	if written && !t.unreported {
 		return
 	}
 	k := keyOf(v.Event, "")
@@ -113,8 +115,11 @@ func (t *Trail) Observed(v observer.Version) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k, l = k.clone(), l.clone()
-	increase := max(0, t.observed.Of(v.Event))
-	t.rank(t.hash.subject(&k, l.reason, l.reporter), counts{occurrences: increase, writes: 1}, time.Now())
+	counted := counts{occurrences: max(0, t.observed.Of(v.Event)), writes: 1}
+	if written {
+		counted.saved = max(0, counted.occurrences-1)
+	}
+	t.rank(t.hash.subject(&k, l.reason, l.reporter), counted, time.Now())
 }
 
 // ranking adds up sketches.

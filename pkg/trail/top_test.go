@@ -209,6 +209,13 @@ func TestVersionsOfOthersCount(t *testing.T) {
 		if got := ranks(to.Top(TopQuery{})); got != "shop/web-0 7 3 0" {
 			t.Error(got)
 		}
+		without := newTrail(t, Options{Unreported: true})
+		time.Sleep(time.Minute)
+		without.Observed(at(ours))
+		without.Observed(at(ours)) // as it was
+		if got := ranks(without.Top(TopQuery{})); got != "shop/web-0 100 2 99" {
+			t.Error(got)
+		}
 	})
 }
 

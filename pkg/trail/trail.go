@@ -38,9 +38,10 @@ type Trail struct {
 	ranked   *fairlru.Cache[string, struct{}, *board] // by namespace, all in one group
 	unranked time.Time                                // until then, namespaces have lost their boards
 	// live is the bytes of boards of which a slot is within MaxWindow, as counted at counted and since then.
-	live     int64
-	counted  time.Time
-	observed *increase.Counts
+	live       int64
+	counted    time.Time
+	observed   *increase.Counts
+	unreported bool // Options.Unreported
 
 	log stepLog
 }
@@ -74,8 +75,8 @@ func New(o Options) (*Trail, error) {
 		limits: l, began: now, hash: newHash(),
 		byName: make(map[string]*trace), namespaces: make(map[string]*namespace),
 		fed: now, all: board{lgKeys: l.lgKeys},
-		observed: increase.New(l.counts),
-		log:      newStepLog(l.followed),
+		observed: increase.New(l.counts), unreported: o.Unreported,
+		log: newStepLog(l.followed),
 	}
 	t.traces = fairlru.New[key, flow](l.steps, t.evicted)
 	t.ranked = fairlru.New[string, struct{}](l.boards, t.boardEvicted)

@@ -199,7 +199,7 @@ func TestFlagsOfTheDeploymentAreThoseOfEventd(t *testing.T) {
 	if file := flags.Lookup("peer-token-file"); mount.Name != volume.Name || file.Value.String() != path.Join(mount.MountPath, token.Path) || file.DefValue != file.Value.String() {
 		t.Errorf("the token is at %s, and is looked for at %s (by default at %s)", path.Join(mount.MountPath, token.Path), file.Value, file.DefValue)
 	}
-	if lease := flags.Lookup("leader-elect-resource-name").Value.String(); !slices.ContainsFunc(granted(t), func(r right) bool { return r.resource == "leases" && r.name == lease }) {
+	if lease := app.NewOptions().LeaseName(); !slices.ContainsFunc(granted(t), func(r right) bool { return r.resource == "leases" && r.name == lease }) {
 		t.Errorf("it is elected by the Lease %s, and has no right to that", lease)
 	}
 }

@@ -55,14 +55,15 @@ type replicator interface {
 // stream is the parts of the process, from the source to the end of the pipeline.
 type stream struct {
 	shutdown *shutdown
-	// gate accepts requests on the leader, relay forwards the others. Both are nil in a
-	// process that runs alone.
-	gate  runner
-	relay forwarder
-	// replication and report are nil in a process that runs alone. report tells the leader how this
-	// replica is until ctx ends, and once more then.
+	// relay forwards requests to the leader, and report tells it how this replica is until ctx ends, and once more
+	// then. beginTerm is called when this replica begins to lead. All are nil in a process that runs alone.
+	relay     forwarder
+	report    func(ctx context.Context)
+	beginTerm func()
+	// gate accepts reports on the leader, and replication has others hold them. Both are nil in a process that runs
+	// alone, or takes no reports.
+	gate        runner
 	replication replicator
-	report      func(ctx context.Context)
 	// startServing serves until stop is called. stop closes the listener and returns a
 	// channel that is closed when all requests are answered.
 	startServing func(context.Context) (stop func() <-chan struct{}, err error)
@@ -88,12 +89,17 @@ func (s *stream) components() []lifecycle.Component {
 	s.serving = make(chan struct{})
 	serve := lifecycle.Component{Name: "serving", Run: s.serve, Ready: s.waitServing}
 	write := lifecycle.Component{Name: "pipeline", Run: s.write}
-	if s.gate == nil {
+	if s.relay == nil {
 		return []lifecycle.Component{write, serve}
 	}
 	// The relay is ready when other replicas can authenticate this one. A replica that
 	// they reject must not be elected.
 	forward := lifecycle.Component{Name: "forwarding", Run: s.relay.Run, Ready: s.relay.Ready}
+	report := lifecycle.Component{Name: "reporting", Run: func(ctx context.Context) error { s.report(ctx); return nil }}
+	if s.gate == nil {
+		lead := lifecycle.Component{Name: "leading", NeedsLeadership: true, Run: s.lead}
+		return []lifecycle.Component{serve, report, write, forward, lead}
+	}
 	accept := lifecycle.Component{Name: "accepting", NeedsLeadership: true, Run: s.accept, Ready: s.gate.Ready}
 	if s.flush != nil {
 		accept.Drain = s.flushDeferred
@@ -101,12 +107,19 @@ func (s *stream) components() []lifecycle.Component {
 	// Sessions last until everything is written: this replica follows the next leader, and
 	// others follow this one.
 	replicate := lifecycle.Component{Name: "replication", Run: s.replication.Replicate}
-	report := lifecycle.Component{Name: "reporting", Run: func(ctx context.Context) error { s.report(ctx); return nil }}
 	return []lifecycle.Component{serve, report, replicate, write, forward, accept}
+}
+
+// lead is accept without reports.
+func (s *stream) lead(ctx context.Context) error {
+	s.beginTerm()
+	<-ctx.Done()
+	return nil
 }
 
 // accept opens the gate while this process leads.
 func (s *stream) accept(ctx context.Context) error {
+	s.beginTerm()
 	s.replication.SetLeading(true)
 	defer s.replication.SetLeading(false)
 	err := s.gate.Run(ctx)
@@ -155,7 +168,7 @@ func (s *stream) serve(ctx context.Context) error {
 	// A request in flight waits for a write, or is being forwarded: the Lease is
 	// followed until serve returns.
 	timeout := time.Until(s.shutdown.deadline())
-	if s.gate == nil {
+	if s.relay == nil {
 		// The drain comes after. It needs time for other occurrences, even if the
 		// apiserver does not answer the write of one request.
 		timeout /= 2

@@ -31,7 +31,8 @@ const configurationPeriod = 10 * time.Second
 // configuration follows the file of --config. Every replica does; the leader decides on reports, and
 // delivers.
 type configuration struct {
-	file, cluster string
+	file, cluster   string
+	takes, observes bool // what the role does
 	// apply puts a valid configuration in force.
 	apply []func(*v1alpha1.EventdConfiguration, *rules.Set)
 
@@ -93,10 +94,17 @@ func newConfigurationMetrics(r prometheus.Registerer) *configurationMetrics {
 
 // configure reads the configuration, and has it applied when it changes.
 func (p *process) configure(ctx context.Context, cluster *rest.Config) (err error) {
-	if p.delivering, err = p.newDelivering(cluster); err != nil {
-		return err
+	var apply []func(*v1alpha1.EventdConfiguration, *rules.Set)
+	if p.options.Takes() {
+		apply = append(apply, p.countFiltered)
 	}
-	if p.configuration, err = newConfiguration(p.options, p.registry, p.delivering.apply, p.countFiltered); err != nil {
+	if p.options.Observes() {
+		if p.delivering, err = p.newDelivering(cluster); err != nil {
+			return err
+		}
+		apply = append(apply, p.delivering.apply)
+	}
+	if p.configuration, err = newConfiguration(p.options, p.registry, apply...); err != nil {
 		return err
 	}
 	if err := p.configuration.load(ctx); err != nil {
@@ -122,7 +130,8 @@ func newConfiguration(o *Options, registry prometheus.Registerer, apply ...func(
 	if err != nil {
 		return nil, err
 	}
-	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, apply: apply, metrics: newConfigurationMetrics(registry), intake: intake, routes: routes}, nil
+	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, takes: o.Takes(), observes: o.Observes(),
+		apply: apply, metrics: newConfigurationMetrics(registry), intake: intake, routes: routes}, nil
 }
 
 // load puts the content of the file in force, unless it is that of the last load.
@@ -193,8 +202,8 @@ func (c *configuration) use(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if len(config.Receivers) > 0 && c.cluster == "" {
-		return errors.New("there are receivers, so --cluster-name must not be empty")
+	if err := c.checkRole(config); err != nil {
+		return err
 	}
 	c.intake.Use(set)
 	c.routes.Use(set)

@@ -92,7 +92,7 @@ func (p *process) setLock(ctx context.Context, options *election.Options, cluste
 	if err != nil {
 		return err
 	}
-	namespace, name := p.options.LeaderElection.ResourceNamespace, p.options.LeaderElection.ResourceName
+	namespace, name := p.options.LeaderElection.ResourceNamespace, p.options.LeaseName()
 	options.Lock = &election.LeaseLock{
 		Namespace: namespace, Name: name,
 		Holder: newIdentity(),

@@ -13,13 +13,13 @@ import (
 func (o *Options) Flags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 
-	o.addClusterFlags(sets.FlagSet("cluster"))
+	o.addProcessFlags(sets.FlagSet("process"))
 	o.addIntakeFlags(sets.FlagSet("intake"))
 	o.addCorrelationFlags(sets.FlagSet("correlation"))
 	o.addWritingFlags(sets.FlagSet("writing"))
 	o.addReplicationFlags(sets.FlagSet("replication"))
-	o.addDeliveryFlags(sets.FlagSet("delivery"))
-	o.addQueryFlags(sets.FlagSet("queries"))
+	o.addObservationFlags(sets.FlagSet("observation"))
+	o.addSharedFlags(sets.FlagSet("both roles"))
 	o.addElectionFlags(sets.FlagSet("leader election"))
 	o.addLifecycleFlags(sets.FlagSet("lifecycle"))
 	o.addServingCAFlags(sets.FlagSet("serving CA"))
@@ -39,7 +39,9 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	return sets
 }
 
-func (o *Options) addClusterFlags(fs *pflag.FlagSet) {
+func (o *Options) addProcessFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Role, "role", o.Role,
+		`What this process is for: "intake" takes reports and writes them; "observe" observes, keeps and delivers what is stored; "all" does both.`)
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
 		"Kubeconfig of the apiserver that Events are written to. Without it, eventd uses the cluster and the ServiceAccount of its Pod.")
 }
@@ -49,12 +51,8 @@ func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
 		"Maximum size of a request body. Larger ones are answered 413.")
 	fs.Var(bytesValue{&o.Intake.MaxDecodeBytes}, "max-decode-bytes",
 		"Maximum memory for decoding request bodies, each counted at its worst case. A body that waits longer than a second is answered 429.")
-	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
-		"Maximum number of concurrent requests of authenticated clients, including those that wait. Further requests are answered 429.")
 	fs.Var(rateValue{&o.AccessReviewQPS}, "access-review-qps",
 		`Maximum number of SubjectAccessReviews per second for reports, with twice as many at once after a quiet time: a number greater than 0, or "unlimited". Reports wait for them, and above --max-requests-inflight are answered 429.`)
-	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
-		"Maximum number of open connections from clients and other replicas. One address may use a third of it. Further connections are closed.")
 	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,
 		"Maximum number of posted Event names that are remembered for later patches.")
 }
@@ -118,16 +116,16 @@ func (o *Options) addReplicationFlags(fs *pflag.FlagSet) {
 		"Maximum memory of what this replica holds for others; 0 is twice what a leader may have pending. Above it, its clients wait for writes. Without effect with --leader-elect=false.")
 }
 
-func (o *Options) addDeliveryFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.ConfigFile, "config", o.ConfigFile,
-		"File with the rules about what clients report, the receivers to which the leader delivers the Events of the cluster, and the routes to them. It is reloaded when it changes. Without it, there are none.")
+func (o *Options) addObservationFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ClusterName, "cluster-name", o.ClusterName,
 		"Name of the cluster in every record that is delivered. Required with receivers.")
-}
-
-func (o *Options) addQueryFlags(fs *pflag.FlagSet) {
 	fs.Var(bytesValue{&o.HistoryBytes}, "history-bytes",
 		"Maximum memory of the history of observed Events, which timelines and tails show; 0 is none. Every replica observes all Events, and needs the right to list and watch them: deploy/history.")
+}
+
+func (o *Options) addSharedFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.ConfigFile, "config", o.ConfigFile,
+		"File with the rules about what clients report, for the role intake, and with receivers to which the leader delivers the Events of the cluster, routes to them, and metrics, for the role observe. It is reloaded when it changes. Without it, there are none.")
 	fs.Var(bytesValue{&o.TrailBytes}, "trail-bytes",
 		"Maximum memory of the trail of what the leader did with reports, and why, which queries show; 0 is none.")
 }
@@ -143,7 +141,7 @@ func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&l.RetryPeriod, "leader-elect-retry-period", l.RetryPeriod,
 		"Time between two renewals of the lease, and between two reads by a standby without watch events.")
 	fs.StringVar(&l.ResourceName, "leader-elect-resource-name", l.ResourceName,
-		"Name of the Lease. deploy/ grants rights to the default name only.")
+		"Name of the Lease; by default eventd, and eventd-observe with --role=observe. deploy/ grants rights to eventd only.")
 	fs.StringVar(&l.ResourceNamespace, "leader-elect-resource-namespace", l.ResourceNamespace,
 		"Namespace of the Lease.")
 	fs.Var(onLostValue{&l.OnLost}, "on-lost-lease",
@@ -174,6 +172,10 @@ func (o *Options) addServingCAFlags(fs *pflag.FlagSet) {
 
 func (o *Options) addServingFlags(fs *pflag.FlagSet) {
 	o.SecureServing.AddFlags(fs)
+	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
+		"Maximum number of open connections from clients and other replicas. One address may use a third of it. Further connections are closed.")
+	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
+		"Maximum number of concurrent requests of authenticated clients, including those that wait. Further requests are answered 429.")
 	// In kube components 0 disables serving, which makes no sense here.
 	fs.Lookup("secure-port").Usage = "Port for HTTPS with authentication and authorization. 0 selects a free port: see --endpoint-kubeconfig."
 	fs.Lookup("cert-dir").Usage += " If neither is given, eventd creates a self-signed certificate in memory at every start."

@@ -15,7 +15,7 @@ import (
 // newMemory creates what queries are answered from: the history and the trail, each unless its flag is 0.
 func (p *process) newMemory(cluster *rest.Config) (err error) {
 	if p.options.TrailBytes > 0 {
-		if p.trail, err = trail.New(trail.Options{MaxBytes: p.options.TrailBytes, Registerer: p.registry}); err != nil {
+		if p.trail, err = trail.New(trail.Options{MaxBytes: p.options.TrailBytes, Unreported: !p.options.Takes(), Registerer: p.registry}); err != nil {
 			return err
 		}
 	}

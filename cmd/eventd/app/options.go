@@ -27,6 +27,9 @@ type Options struct {
 	// configuration of the Pod is used.
 	Kubeconfig string
 
+	// Role is RoleAll, RoleIntake or RoleObserve.
+	Role string
+
 	// SecureServing, Authentication and Authorization are those of kube components, with
 	// one difference: port 0 selects a free port.
 	SecureServing  *options.SecureServingOptions
@@ -79,7 +82,7 @@ type Options struct {
 // LeaderElection configures the election, and how replicas reach each other.
 type LeaderElection struct {
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// ResourceNamespace and ResourceName of the Lease.
+	// ResourceNamespace and ResourceName of the Lease: see LeaseName.
 	ResourceNamespace, ResourceName string
 	OnLost                          election.OnLost
 
@@ -102,7 +105,6 @@ func newLeaderElection() LeaderElection {
 		RenewDeadline:     defaults.RenewDeadline,
 		RetryPeriod:       defaults.RetryPeriod,
 		ResourceNamespace: metav1.NamespaceSystem,
-		ResourceName:      "eventd",
 		OnLost:            defaults.OnLost,
 		PeerTokenFile:     defaultPeerTokenFile,
 		PeerAudience:      "eventd",
@@ -130,6 +132,7 @@ func newPipeline() pipeline.Options {
 // PeerTokenFile.
 func NewOptions() *Options {
 	o := &Options{
+		Role:                RoleAll,
 		SecureServing:       options.NewSecureServingOptions(),
 		Authentication:      options.NewDelegatingAuthenticationOptions(),
 		Authorization:       options.NewDelegatingAuthorizationOptions(),

@@ -42,6 +42,8 @@ func (p *process) status() v1alpha1.PipelineStatus {
 	}
 	if p.configuration != nil {
 		s.Configuration, s.Rules = p.configuration.status(), p.configuration.ruleStatus()
+	}
+	if p.delivering != nil {
 		s.Receivers = p.delivering.receivers()
 	}
 	return s

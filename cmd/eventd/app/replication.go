@@ -12,14 +12,12 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
-	"github.com/eventd/eventd/pkg/trail"
 )
 
 // replication is what this replica holds of others, and others of this one. It is safe for
 // concurrent use.
 type replication struct {
 	pipe     *pipeline.Pipeline
-	trail    *trail.Trail // nil without one
 	relay    *relay.Relay
 	holdings *sink.Holdings
 	// handoverUntil returns until when a process that ends waits for a leader that accepts what
@@ -29,9 +27,9 @@ type replication struct {
 	followers *followers
 }
 
-// newHoldings returns the holdings of a replica, nil for a process that runs alone.
+// newHoldings returns the holdings of a replica, nil for a process that runs alone or takes no reports.
 func (p *process) newHoldings(ctx context.Context) (*sink.Holdings, error) {
-	if !p.options.LeaderElect {
+	if !p.options.LeaderElect || !p.options.Takes() {
 		return nil, nil
 	}
 	most, leader := p.options.HeldBytes(), p.options.leaderBytes()
@@ -95,15 +93,7 @@ func (r *replication) Serve(ctx context.Context, follower io.ReadWriteCloser) er
 }
 
 // SetLeading sets whether this process writes what former leaders have left.
-func (r *replication) SetLeading(leading bool) {
-	if leading {
-		r.followers.begin()
-		if r.trail != nil {
-			r.trail.BeginTerm()
-		}
-	}
-	r.pipe.SetLeading(leading)
-}
+func (r *replication) SetLeading(leading bool) { r.pipe.SetLeading(leading) }
 
 // AwaitFollower returns when a follower holds what is pending, when ctx ends, or at once if
 // there is no follower.

@@ -84,8 +84,11 @@ func (p *process) run(ctx context.Context) error {
 	parts := &stream{shutdown: p.shutdown, startServing: p.startServing, drain: p.pipe.Shutdown}
 	options := lifecycle.DefaultOptions()
 	if p.elector != nil {
-		parts.gate, parts.relay, parts.replication = p.gate, p.relay, p.replication
+		parts.relay, parts.beginTerm = p.relay, p.beginTerm
 		parts.report = func(ctx context.Context) { p.relay.Report(ctx, p.state) }
+		if p.replication != nil {
+			parts.gate, parts.replication = p.gate, p.replication
+		}
 		options.Elector = p.elector
 		if p.options.LeaderElection.OnLost == election.StandBy {
 			parts.flush = p.pipe.Flush
@@ -95,7 +98,10 @@ func (p *process) run(ctx context.Context) error {
 	if p.configuration != nil {
 		// Last, so that it stops first: clients do not wait for it.
 		options.Components = append(options.Components,
-			lifecycle.Component{Name: "configuration", Run: p.configuration.follow},
+			lifecycle.Component{Name: "configuration", Run: p.configuration.follow})
+	}
+	if p.delivering != nil {
+		options.Components = append(options.Components,
 			lifecycle.Component{Name: "delivery", NeedsLeadership: true, Run: p.delivering.delivery.Run})
 	}
 	options.Components = append(options.Components, p.historyComponents()...)
@@ -156,7 +162,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	}
 	p.shutdown = newShutdown(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
 	if r := p.replication; r != nil {
-		r.pipe, r.trail, r.relay, r.holdings, r.handoverUntil = p.pipe, p.trail, p.relay, p.holdings, p.handoverUntil
+		r.pipe, r.relay, r.holdings, r.handoverUntil = p.pipe, p.relay, p.holdings, p.handoverUntil
 	}
 	if err = p.newQueries(); err != nil {
 		return nil, err
@@ -165,11 +171,23 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	return p, err
 }
 
-func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
-	options := p.options.Pipeline
-	options.Registerer = p.registry
+// beginTerm is called when this replica begins to lead.
+func (p *process) beginTerm() {
+	p.followers.begin()
 	if p.trail != nil {
-		options.Trail = p.trail
+		p.trail.BeginTerm()
+	}
+}
+
+// startPipeline starts the pipeline of reports, or, without any, one for the Events of this process about its Lease.
+func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
+	options := pipeline.DefaultOptions()
+	if p.options.Takes() {
+		options = p.options.Pipeline
+		options.Registerer = p.registry
+		if p.trail != nil {
+			options.Trail = p.trail
+		}
 	}
 	holdings, err := p.newHoldings(ctx)
 	if err != nil {
@@ -196,7 +214,7 @@ func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
 func (p *process) newHandler() (http.Handler, error) {
 	options := p.options.Intake
 	options.Record = p.pipe.Record
-	if p.configuration != nil {
+	if p.configuration != nil && p.options.Takes() {
 		options.Rules, options.Filter = p.configuration.intake.Decide, p.pipe.Filter
 	}
 	if p.trail != nil {
@@ -221,13 +239,17 @@ func (p *process) newHandler() (http.Handler, error) {
 		Metrics:         metricsHandler(p.registry),
 		Paths:           p.zpages(),
 		Queries:         p.queries,
+		QueriesOnly:     !p.options.Takes(),
 
 		ReviewTTL:       cacheTTL(p.options.Authentication.CacheTTL),
 		AccessReviewQPS: p.options.AccessReviewQPS,
 		AccessReviewTTL: cacheTTL(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
 	}
 	if p.relay != nil {
-		server.Forwarder, server.Replication, server.ReplicaState = p.relay, p.replication.Serve, p.followers.report
+		server.Forwarder, server.ReplicaState = p.relay, p.followers.report
+	}
+	if p.replication != nil {
+		server.Replication = p.replication.Serve
 	}
 	handler, err := intake.NewHandler(server)
 	return withConnectionDraining(handler, p.shutdown.begun), err

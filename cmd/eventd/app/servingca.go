@@ -20,9 +20,6 @@ import (
 // ServingCAManaged is the value of --serving-ca with which eventd keeps its own CA.
 const ServingCAManaged = "managed"
 
-// serviceName is the Service of deploy/.
-const serviceName = "eventd"
-
 // Tests have shorter times than these.
 var (
 	// servingCATimes are those of the CA and the certificates.
@@ -33,12 +30,13 @@ var (
 )
 
 // ServingCAName is the name of the Secret and of the ConfigMap of --serving-ca=managed.
-func (o *Options) ServingCAName() string { return o.LeaderElection.ResourceName + "-serving-ca" }
+func (o *Options) ServingCAName() string { return o.LeaseName() + "-serving-ca" }
 
-// servingNames returns the DNS names of serving certificates.
+// servingNames returns the DNS names of serving certificates. In deploy/, a Service has the name of the Lease.
 func (o *Options) servingNames() []string {
-	service := serviceName + "." + o.LeaderElection.ResourceNamespace
-	return slices.Concat([]string{service + ".svc", service + ".svc.cluster.local", service, serviceName}, o.ServingCADNSNames)
+	name := o.LeaseName()
+	service := name + "." + o.LeaderElection.ResourceNamespace
+	return slices.Concat([]string{service + ".svc", service + ".svc.cluster.local", service, name}, o.ServingCADNSNames)
 }
 
 func (o *Options) validateServingCA(v *violations) {

@@ -28,6 +28,7 @@ import (
 // Validate returns all violations as one error of one line. Each names its flag.
 func (o *Options) Validate() error {
 	var v violations
+	o.validateRole(&v)
 	o.validateLifecycle(&v)
 	if o.LeaderElect {
 		o.LeaderElection.validate(&v)
@@ -78,8 +79,10 @@ func (o *Options) validateQueries(v *violations) {
 
 func (l *LeaderElection) validate(v *violations) {
 	l.validateTiming(v)
-	for _, message := range validation.IsDNS1123Subdomain(l.ResourceName) {
-		v.add("--leader-elect-resource-name: %q: %s", l.ResourceName, message)
+	if l.ResourceName != "" {
+		for _, message := range validation.IsDNS1123Subdomain(l.ResourceName) {
+			v.add("--leader-elect-resource-name: %q: %s", l.ResourceName, message)
+		}
 	}
 	for _, message := range validation.IsDNS1123Label(l.ResourceNamespace) {
 		v.add("--leader-elect-resource-namespace: %q: %s", l.ResourceNamespace, message)

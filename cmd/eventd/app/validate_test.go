@@ -88,6 +88,14 @@ func TestErrorsOfOptionsNameTheFlag(t *testing.T) {
 		{"--retry-base-delay=1s --retry-max-delay=1ms", "--retry-max-delay must not be less than --retry-base-delay (1s), got 1ms"},
 		{"--logging-format=xml", `--logging-format: Invalid value: "xml": Unsupported log format`},
 		{"--log-flush-frequency=0", "--log-flush-frequency: "},
+		{"--role=both", `--role must be "all", "intake" or "observe", got "both"`},
+		{"--role=intake --history-bytes=64Mi", "--history-bytes must not be given with --role=intake"},
+		{"--role=intake --cluster-name=prod", "--cluster-name must not be given with --role=intake"},
+		{"--role=observe --config=a --kube-api-qps=1", "--kube-api-qps must not be given with --role=observe"},
+		{"--role=observe --config=a --max-held-bytes=1Mi", "--max-held-bytes must not be given with --role=observe"},
+		{"--role=observe --config=a --budget-burst=1", "--budget-burst must not be given with --role=observe"},
+		{"--role=observe --config=a --max-decode-bytes=1Mi", "--max-decode-bytes must not be given with --role=observe"},
+		{"--role=observe", "--role=observe needs --config or --history-bytes"},
 	} {
 		_, err := optionsOf(strings.Fields(test.flags)...)
 		wantInvalid(t, err, test.want)

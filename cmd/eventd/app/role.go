@@ -1,0 +1,76 @@
+package app
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+)
+
+// The values of --role: what a process is for. Replicas of both roles are two Deployments with two Leases, so that
+// nothing that happens to one is noticed by clients of the other.
+const (
+	RoleAll     = "all"
+	RoleIntake  = "intake"  // takes reports, and writes them
+	RoleObserve = "observe" // observes, keeps and delivers what is stored, whoever wrote it
+)
+
+// groupsOf are the groups of flags that only one role has.
+var groupsOf = map[string][]string{
+	RoleIntake:  {"intake", "correlation", "writing", "replication"},
+	RoleObserve: {"observation"},
+}
+
+// Takes reports whether the process takes reports.
+func (o *Options) Takes() bool { return o.Role != RoleObserve }
+
+// Observes reports whether the process observes what is stored.
+func (o *Options) Observes() bool { return o.Role != RoleIntake }
+
+// LeaseName is --leader-elect-resource-name, or the name for the role.
+func (o *Options) LeaseName() string {
+	switch {
+	case o.LeaderElection.ResourceName != "":
+		return o.LeaderElection.ResourceName
+	case o.Role == RoleObserve:
+		return "eventd-observe"
+	default:
+		return "eventd"
+	}
+}
+
+func (o *Options) validateRole(v *violations) {
+	if !slices.Contains([]string{RoleAll, RoleIntake, RoleObserve}, o.Role) {
+		v.add("--role must be %q, %q or %q, got %q", RoleAll, RoleIntake, RoleObserve, o.Role)
+		return
+	}
+	changed, flags := o.changedFlags(), o.Flags()
+	for role, groups := range groupsOf {
+		if o.Role == RoleAll || o.Role == role {
+			continue
+		}
+		for _, group := range groups {
+			flags.FlagSets[group].VisitAll(func(f *pflag.Flag) {
+				_, given := changed[f.Name]
+				v.addIf(given, "--%s must not be given with --role=%s", f.Name, o.Role)
+			})
+		}
+	}
+	v.addIf(o.Role == RoleObserve && o.ConfigFile == "" && o.HistoryBytes == 0, "--role=%s needs --config or --history-bytes", RoleObserve)
+}
+
+// checkRole refuses what the other role would do.
+func (c *configuration) checkRole(config *v1alpha1.EventdConfiguration) error {
+	switch {
+	case !c.takes && len(config.Intake) > 0:
+		return errors.New("intake: rules are for a process with --role=" + RoleIntake)
+	case !c.observes && len(config.Receivers)+len(config.Routes)+len(config.Metrics) > 0:
+		return errors.New("receivers, routes and metrics are for a process with --role=" + RoleObserve)
+	case len(config.Receivers) > 0 && c.cluster == "":
+		return errors.New("there are receivers, so --cluster-name must not be empty")
+	default:
+		return nil
+	}
+}
