@@ -143,7 +143,7 @@ func (v viewer) look(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	opened, served := make(chan string, 1), make(chan error, 1)
 	go func() {
-		served <- page.Serve(ctx, page.Options{Backend: backend{eventd}, Open: func(address string) { opened <- address }})
+		served <- page.Serve(ctx, page.Options{Backend: eventd, Open: func(address string) { opened <- address }})
 	}()
 	jar, _ := cookiejar.New(nil) // its error is always nil
 	browser := &http.Client{Jar: jar}
@@ -191,15 +191,4 @@ func get(ctx context.Context, browser *http.Client, address string) error {
 		return fmt.Errorf("%s is answered %v", address, got)
 	}
 	return nil
-}
-
-// backend is a client as the page sees it.
-type backend struct{ *client.Client }
-
-func (b backend) Watch(ctx context.Context, resource string, query url.Values) (page.Stream, error) {
-	stream, err := b.Client.Watch(ctx, resource, query)
-	if err != nil {
-		return nil, err
-	}
-	return stream, nil
 }

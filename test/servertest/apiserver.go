@@ -29,7 +29,7 @@ const (
 type APIServer struct {
 	*httptest.Server
 	mu         sync.Mutex
-	lease      *coordinationv1.Lease
+	leases     map[string]*coordinationv1.Lease // by name
 	pod        *corev1.Pod
 	aggregated http.Handler
 }
@@ -37,12 +37,13 @@ type APIServer struct {
 // NewAPIServer starts one without a Lease.
 func NewAPIServer(t testing.TB) *APIServer {
 	t.Helper()
-	a := &APIServer{}
+	a := &APIServer{leases: make(map[string]*coordinationv1.Lease)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/eventd", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}", func(w http.ResponseWriter, req *http.Request) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		writeFound(w, a.lease, a.lease != nil)
+		lease := a.leases[req.PathValue("name")]
+		writeFound(w, lease, lease != nil)
 	})
 	mux.HandleFunc("GET /api/v1/namespaces/kube-system/pods/"+Pod, func(w http.ResponseWriter, _ *http.Request) {
 		a.mu.Lock()
@@ -86,11 +87,18 @@ func writeFound(w http.ResponseWriter, object any, found bool) {
 // Lead makes a server the leader.
 func (a *APIServer) Lead(e *Eventd) { a.Announce(e.Address(), e.Fingerprint()) }
 
+// Observe makes a server the leader of those that observe.
+func (a *APIServer) Observe(e *Eventd) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leases["eventd-observe"] = Lease("kube-system", Identity, e.Address(), e.Fingerprint())
+}
+
 // Announce sets what the leader announces, and the address of its Pod.
 func (a *APIServer) Announce(address, fingerprint string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.lease = Lease("kube-system", Identity, address, fingerprint)
+	a.leases["eventd"] = Lease("kube-system", Identity, address, fingerprint)
 	a.pod = &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: Pod},
@@ -109,7 +117,7 @@ func (a *APIServer) Aggregate(e *Eventd) {
 func (a *APIServer) Release() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.lease.Spec.HolderIdentity = nil
+	a.leases["eventd"].Spec.HolderIdentity = nil
 }
 
 // RemovePod makes the leader one that is in no Pod.

@@ -118,12 +118,12 @@ func stampedVersion() string {
 }
 
 // connect returns a client with the caller's kubeconfig. The caller closes it.
-func (p *plugin) connect() (*client.Client, error) {
+func (p *plugin) connect() (client.Eventd, error) {
 	config, err := p.kubeconfig.ToRESTConfig()
 	if err != nil {
 		return nil, err
 	}
-	return client.New(config, p.options)
+	return client.NewPair(config, p.options)
 }
 
 // get reads a resource into an object, and prints it if the format is that of the API. check may refuse it before.

@@ -1,13 +1,10 @@
 package app
 
 import (
-	"context"
 	"errors"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
-	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
 	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
 )
 
@@ -30,20 +27,9 @@ It asks eventd with your own credentials. The address that it prints works once,
 				return err
 			}
 			defer eventd.Close()
-			return page.Serve(cmd.Context(), page.Options{Backend: backend{eventd}, Kind: p.kind, Advice: p.advice, Address: address, Out: p.Out})
+			return page.Serve(cmd.Context(), page.Options{Backend: eventd, Kind: p.kind, Advice: p.advice, Address: address, Out: p.Out})
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "", "Where to listen, on a loopback address. The default is a free port of 127.0.0.1.")
 	return cmd
-}
-
-// backend is the client as the page sees it.
-type backend struct{ *client.Client }
-
-func (b backend) Watch(ctx context.Context, resource string, query url.Values) (page.Stream, error) {
-	stream, err := b.Client.Watch(ctx, resource, query)
-	if err != nil {
-		return nil, err
-	}
-	return stream, nil
 }

@@ -55,17 +55,22 @@ func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
 	line := func(name, format string, args ...any) {
 		_, _ = fmt.Fprintf(out, "%-15s%s\n", name+":", terminal.Text(fmt.Sprintf(format, args...)))
 	}
-	if l := s.Leader; l != nil {
-		line("Leader", "%s, since %s, %s", l.Identity, age(l.Since.Time), counted(int64(l.Handovers), "handover"))
-	} else {
-		line("Leader", "none")
+	if s.Missing != "" {
+		line("Missing", "%s", s.Missing)
 	}
-	line("Replica", "%s", replica(&s.Replica))
-	for i := range s.Followers {
-		line("Follower", "%s", replica(&s.Followers[i]))
-	}
-	if c := s.Configuration; c != nil {
-		line("Configuration", "%s, loaded %s ago%s", c.Hash, ageOf(c.LoadedAt), because(c.Error))
+	for _, p := range describe.Processes(s) {
+		if l := p.Leader; l != nil {
+			line("Leader", "%s, since %s, %s", l.Identity, age(l.Since.Time), counted(int64(l.Handovers), "handover"))
+		} else {
+			line("Leader", "none")
+		}
+		line("Replica", "%s", replica(&p.Replica))
+		for i := range p.Followers {
+			line("Follower", "%s", replica(&p.Followers[i]))
+		}
+		if c := p.Configuration; c != nil {
+			line("Configuration", "%s, loaded %s ago%s", c.Hash, ageOf(c.LoadedAt), because(c.Error))
+		}
 	}
 	if h := s.History; h != nil {
 		connected := "connected"
@@ -79,8 +84,10 @@ func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
 		line("History", "%s of the last %s in %s of %s, %s", counted(h.Versions, "version"), since, size(float64(h.Bytes)), size(float64(h.MaxBytes)), connected)
 	}
 	if v.wide() {
-		for _, name := range slices.Sorted(maps.Keys(s.Flags)) {
-			line("Flag", "--%s=%s", name, s.Flags[name])
+		for _, p := range describe.Processes(s) {
+			for _, name := range slices.Sorted(maps.Keys(p.Flags)) {
+				line("Flag", "--%s=%s", name, p.Flags[name])
+			}
 		}
 	}
 }

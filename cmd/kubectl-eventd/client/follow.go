@@ -49,7 +49,14 @@ type Follow struct {
 // Follow runs a watch until ctx ends, which is no error, or it is refused. Until it was open once, any failure
 // ends it, but that it waits some seconds for a leader.
 func (c *Client) Follow(ctx context.Context, f Follow) error {
-	run := &following{Follow: f, client: c, query: maps.Clone(f.Query)}
+	return follow(ctx, c.Watch, c.leaderPatience, f)
+}
+
+// open opens a watch.
+type open func(ctx context.Context, resource string, query url.Values) (Frames, error)
+
+func follow(ctx context.Context, watch open, patience time.Duration, f Follow) error {
+	run := &following{Follow: f, watch: watch, query: maps.Clone(f.Query)}
 	if run.query == nil {
 		run.query = url.Values{}
 	}
@@ -66,7 +73,7 @@ func (c *Client) Follow(ctx context.Context, f Follow) error {
 		case isLost(err) && run.expire(): // goes on with what is new
 		case run.opened && !run.renewed && apierrors.IsUnauthorized(err):
 			run.renewed = true // an exec plugin makes another token after this answer
-		case !run.opened && awaitsLeader(err) && time.Since(start) < c.leaderPatience:
+		case !run.opened && awaitsLeader(err) && time.Since(start) < patience:
 			run.waiting(err)
 		case !run.opened || !passes(err):
 			return err
@@ -93,7 +100,7 @@ func newPauses() wait.Backoff {
 // following is a watch that runs.
 type following struct {
 	Follow
-	client  *Client
+	watch   open
 	query   url.Values // with the cursor
 	opened  bool       // once
 	expired bool       // the cursor, since it was open
@@ -104,7 +111,7 @@ type following struct {
 
 // once opens the watch, and reads it to its end.
 func (f *following) once(ctx context.Context) error {
-	stream, err := f.client.Watch(ctx, f.Resource, f.query)
+	stream, err := f.watch(ctx, f.Resource, f.query)
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,16 @@ const (
 // errSilent ends a watch that has no frames.
 var errSilent = errors.New("eventd is silent: a frame of its watch is overdue")
 
-// Stream has the frames of one watch, for one goroutine. Close may be called by any.
-type Stream struct {
+// Frames are those of a watch, for one goroutine. Close may be called by any.
+type Frames = interface {
+	// Next waits for the next frame. It returns io.EOF when eventd has ended the watch in order, and the error of a
+	// frame of type ERROR.
+	Next() (metav1.WatchEvent, error)
+	Close() error
+}
+
+// stream has the frames of one eventd.
+type stream struct {
 	body    io.ReadCloser
 	lines   *bufio.Scanner
 	ctx     context.Context
@@ -42,14 +50,14 @@ type Stream struct {
 }
 
 // Watch opens the watch of a resource. It ends with ctx, when eventd ends it or is silent, or with Close.
-func (c *Client) Watch(ctx context.Context, resource string, query url.Values) (*Stream, error) {
+func (c *Client) Watch(ctx context.Context, resource string, query url.Values) (Frames, error) {
 	query = maps.Clone(query)
 	if query == nil {
 		query = url.Values{}
 	}
 	query.Set(v1alpha1.ParamWatch, "true")
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &Stream{ctx: ctx, end: cancel, limit: c.maxSilence}
+	s := &stream{ctx: ctx, end: cancel, limit: c.maxSilence}
 	s.silence = time.AfterFunc(s.limit, func() {
 		c.wasSilent.Store(true)
 		cancel(errSilent)
@@ -73,9 +81,8 @@ func (c *Client) Watch(ctx context.Context, resource string, query url.Values) (
 	return s, nil
 }
 
-// Next waits for the next frame, at most maxSilence. It returns io.EOF when eventd has ended the watch in order,
-// and the error of a frame of type ERROR.
-func (s *Stream) Next() (metav1.WatchEvent, error) {
+// Next waits at most maxSilence.
+func (s *stream) Next() (metav1.WatchEvent, error) {
 	s.silence.Reset(s.limit)
 	defer s.silence.Stop()
 	var frame metav1.WatchEvent
@@ -103,7 +110,7 @@ func (s *Stream) Next() (metav1.WatchEvent, error) {
 }
 
 // Close ends the watch.
-func (s *Stream) Close() error {
+func (s *stream) Close() error {
 	s.end(nil) // the body alone would be read to its end
 	return s.body.Close()
 }

@@ -10,3 +10,12 @@ func OfLeader(station string) bool { return inward[station] }
 
 // Leaderless reports whether a status is of a replica that waits for a leader.
 func Leaderless(s *v1alpha1.PipelineStatus) bool { return s.Leader == nil && s.Replica.Role != "alone" }
+
+// Processes returns what a status says of the replicas of each role.
+func Processes(s *v1alpha1.PipelineStatus) []v1alpha1.Process {
+	all := []v1alpha1.Process{{Replica: s.Replica, Leader: s.Leader, Followers: s.Followers, Configuration: s.Configuration, Flags: s.Flags}}
+	if s.Observe != nil {
+		all = append(all, *s.Observe)
+	}
+	return all
+}

@@ -27,7 +27,7 @@ type Backend interface {
 }
 
 // Stream has the frames of a watch.
-type Stream interface {
+type Stream = interface {
 	// Next waits for the next frame. It returns io.EOF when the watch has ended, and an error soon after
 	// the context of the watch has.
 	Next() (metav1.WatchEvent, error)

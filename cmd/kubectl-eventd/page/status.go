@@ -153,10 +153,19 @@ func (p *pipeline) unanswered(why *problem) {
 			r.UnknownSince = &metav1.Time{Time: p.Time.Time}
 		}
 	}
-	silent(&p.Replica)
-	p.Followers = slices.Clone(p.Followers) // they are of the status, which is shown again
-	for i := range p.Followers {
-		silent(&p.Followers[i])
+	all := func(of *v1alpha1.Replica, followers []v1alpha1.Replica) []v1alpha1.Replica {
+		silent(of)
+		followers = slices.Clone(followers) // they are of the status, which is shown again
+		for i := range followers {
+			silent(&followers[i])
+		}
+		return followers
+	}
+	p.Followers = all(&p.Replica, p.Followers)
+	if p.Observe != nil {
+		observe := *p.Observe
+		p.Observe = &observe
+		observe.Followers = all(&observe.Replica, observe.Followers)
 	}
 }
 
@@ -273,6 +282,9 @@ func (p *pipeline) summarize() {
 		all = append(all, trouble{Text: sentence(fmt.Sprintf(format, args...)), Runbook: runbook})
 	}
 	detail := func(words string) { all[len(all)-1].Detail = words }
+	if p.Missing != "" {
+		add(runbooks+"noleader", "%s", p.Missing)
+	}
 	if describe.Leaderless(p.PipelineStatus) {
 		before := ""
 		if !p.led.IsZero() {
@@ -280,8 +292,11 @@ func (p *pipeline) summarize() {
 		}
 		add(runbooks+"noleader", "No replica leads%s: nothing is recorded or written until one does", before)
 	}
-	if p.Replica.Ready != nil && !*p.Replica.Ready {
-		add(runbooks+"noleader", "%s is not ready: %s", p.Replica.Identity, p.Replica.Reason)
+	processes := describe.Processes(p.PipelineStatus)
+	for _, of := range processes {
+		if r := of.Replica; r.Ready != nil && !*r.Ready {
+			add(runbooks+"noleader", "%s is not ready: %s", r.Identity, r.Reason)
+		}
 	}
 	for _, s := range append(append([]station{}, p.In...), p.Out...) {
 		if s.Healthy || s.Name == "history" && p.History != nil {
@@ -302,9 +317,11 @@ func (p *pipeline) summarize() {
 	if p.History != nil && !p.History.Connected {
 		add(stationRunbooks["history"], "The history has no watch: it does not see what is stored now")
 	}
-	if c := p.Configuration; c != nil && c.Error != "" {
-		add(deliveryRunbooks+"configurationrejected", "The configuration file has an error, so the former one stays in force")
-		detail(c.Error)
+	for _, of := range processes {
+		if c := of.Configuration; c != nil && c.Error != "" {
+			add(deliveryRunbooks+"configurationrejected", "The configuration file has an error, so the former one stays in force")
+			detail(c.Error)
+		}
 	}
 	for _, kind := range p.Rules {
 		for _, r := range kind.Rules {
@@ -313,12 +330,14 @@ func (p *pipeline) summarize() {
 			}
 		}
 	}
-	for _, f := range p.Followers {
-		if f.Ready != nil && !*f.Ready {
-			add(runbooks+"notreplicated", "%s is not ready: %s", f.Identity, f.Reason)
-		}
-		if f.UnknownSince != nil {
-			add(runbooks+"notreplicated", "%s has not reported to the leader since %s", f.Identity, wallClock(f.UnknownSince.Time))
+	for _, of := range processes {
+		for _, f := range of.Followers {
+			if f.Ready != nil && !*f.Ready {
+				add(runbooks+"notreplicated", "%s is not ready: %s", f.Identity, f.Reason)
+			}
+			if f.UnknownSince != nil {
+				add(runbooks+"notreplicated", "%s has not reported to the leader since %s", f.Identity, wallClock(f.UnknownSince.Time))
+			}
 		}
 	}
 	if p.Healthy = len(all) == 0; p.Healthy {

@@ -70,6 +70,19 @@ type PipelineStatus struct {
 	History       *HistoryStatus       `json:"history,omitempty"`
 	// Flags are those that differ from their defaults.
 	Flags map[string]string `json:"flags,omitempty"`
+	// Observe is those that observe, if they are other processes than those that take reports (--role), and Missing
+	// says which of the two does not answer, and why. The plugin asks both; eventd sets neither.
+	Observe *Process `json:"observe,omitempty"`
+	Missing string   `json:"missing,omitempty"`
+}
+
+// Process is what a PipelineStatus says of the replicas of one role.
+type Process struct {
+	Replica       Replica              `json:"replica"`
+	Leader        *Leader              `json:"leader,omitempty"`
+	Followers     []Replica            `json:"followers,omitempty"`
+	Configuration *ConfigurationStatus `json:"configuration,omitempty"`
+	Flags         map[string]string    `json:"flags,omitempty"`
 }
 
 // Replica is a process of eventd.

@@ -1,12 +1,10 @@
 package browser
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
-	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
 	"github.com/eventd/eventd/test/process"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
@@ -192,13 +189,6 @@ func (l *live) reportNoise(to *replica.Replica) {
 	}
 }
 
-// backend is the client as the page sees it.
-type backend struct{ *client.Client }
-
-func (b backend) Watch(ctx context.Context, resource string, query url.Values) (page.Stream, error) {
-	return b.Client.Watch(ctx, resource, query)
-}
-
 // open opens the page of the administrator.
 func (l *live) open() {
 	l.t.Helper()
@@ -207,7 +197,7 @@ func (l *live) open() {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(c.Close)
-	address, _ := serve(l.t, backend{c})
+	address, _ := serve(l.t, c)
 	l.address, l.tab = base(address), l.browser.open(l.t, desktop)
 	l.tab.visit(address)
 	l.watch("the status", `document.querySelector('.headline')`)
