@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
@@ -17,6 +18,9 @@ import (
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	receiverconnection "github.com/eventd/eventd/pkg/receiver/internal/connection"
 )
+
+// connectTimeout is for one server: for the dial, and for what the client does after it.
+const connectTimeout = 3 * time.Second
 
 // connection is used until its first failure. The client's own reconnecting is off, and with it its
 // buffer of what to send after it: Send sends that again, in order.
@@ -63,13 +67,17 @@ func (c *connection) options(ctx context.Context, config v1alpha1.JetStream) ([]
 		if secure, err = receiverconnection.TLS(config.TLS); err != nil {
 			return nil, err
 		}
+		secure.VerifyConnection = func(tls.ConnectionState) error { // after the certificate is verified
+			c.setSecured()
+			return nil
+		}
 	}
 	options := []nats.Option{
 		nats.Name("eventd"),
 		nats.NoReconnect(),
 		nats.IgnoreDiscoveredServers(), // the credentials are for those that are configured
 		nats.SkipHostLookup(),          // the dialer resolves names, bounded by ctx
-		nats.SetCustomDialer(dialer{c, ctx, secure}),
+		nats.SetCustomDialer(dialer{c, ctx}),
 		nats.Timeout(connectTimeout),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.fail(err) }),
 		nats.ClosedHandler(func(nc *nats.Conn) { c.fail(nc.LastError()) }),
@@ -81,6 +89,20 @@ func (c *connection) options(ctx context.Context, config v1alpha1.JetStream) ([]
 		options = append(options, nats.Secure(secure))
 	}
 	return options, nil
+}
+
+// dialer implements nats.CustomDialer.
+type dialer struct {
+	connection *connection
+	ctx        context.Context // of the call that connects
+}
+
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	socket, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(d.ctx, network, address)
+	if err == nil {
+		d.connection.use(socket)
+	}
+	return socket, err
 }
 
 // use sets the socket that abort closes, without a lock of the client: that holds its own while it
