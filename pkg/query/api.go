@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,6 +40,8 @@ type Options struct {
 	History *history.History
 	// Trail is what this replica did. Without it there are no top, why and drops, and tail has no steps.
 	Trail *trail.Trail
+	// Group is the API group in the paths. "" is v1alpha1.GroupName.
+	Group string
 	// Identity is the name of this replica.
 	Identity string
 	// Gatherer has the metrics of /metrics. Required.
@@ -134,8 +137,10 @@ func (a *API) leader() *v1alpha1.Leader {
 	return a.options.Leader()
 }
 
-// GroupVersion returns that of the API.
-func (a *API) GroupVersion() schema.GroupVersion { return v1alpha1.GroupVersion }
+// GroupVersion returns that of the paths. Objects say v1alpha1.GroupVersion.
+func (a *API) GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: cmp.Or(a.options.Group, v1alpha1.GroupName), Version: v1alpha1.GroupVersion.Version}
+}
 
 // Resources returns what is served. The only verb is get, so that no controller lists or watches them.
 func (a *API) Resources() []metav1.APIResource {

@@ -31,13 +31,13 @@ type APIServer struct {
 	mu         sync.Mutex
 	leases     map[string]*coordinationv1.Lease // by name
 	pod        *corev1.Pod
-	aggregated http.Handler
+	aggregated map[string]*Eventd // by API group
 }
 
 // NewAPIServer starts one without a Lease.
 func NewAPIServer(t testing.TB) *APIServer {
 	t.Helper()
-	a := &APIServer{leases: make(map[string]*coordinationv1.Lease)}
+	a := &APIServer{leases: make(map[string]*coordinationv1.Lease), aggregated: make(map[string]*Eventd)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}", func(w http.ResponseWriter, req *http.Request) {
 		a.mu.Lock()
@@ -55,15 +55,15 @@ func NewAPIServer(t testing.TB) *APIServer {
 	})
 	// Over SPDY only.
 	mux.HandleFunc("POST /api/v1/namespaces/kube-system/pods/"+Pod+"/portforward", ServePortForward)
-	mux.HandleFunc("GET /apis/query.eventd.io/", func(w http.ResponseWriter, req *http.Request) {
+	mux.HandleFunc("GET /apis/{group}/v1alpha1/{resource}", func(w http.ResponseWriter, req *http.Request) {
 		a.mu.Lock()
-		aggregated := a.aggregated
+		aggregated := a.aggregated[req.PathValue("group")]
 		a.mu.Unlock()
 		if aggregated == nil {
 			http.NotFound(w, req)
 			return
 		}
-		aggregated.ServeHTTP(w, req)
+		aggregated.Config.Handler.ServeHTTP(w, req)
 	})
 	for path, object := range discovery {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, object) })
@@ -106,11 +106,11 @@ func (a *APIServer) Announce(address, fingerprint string) {
 	}
 }
 
-// Aggregate has queries to the apiserver answered by a server, as by an aggregated API.
-func (a *APIServer) Aggregate(e *Eventd) {
+// Aggregate has queries of a group to the apiserver answered by a server, as by an aggregated API.
+func (a *APIServer) Aggregate(group string, e *Eventd) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.aggregated = e.Config.Handler
+	a.aggregated[group] = e
 }
 
 // Release removes the holder of the Lease, as a leader does that ends.

@@ -160,7 +160,7 @@ func (s *trial) run(t *testing.T, want string) {
 		}
 		if !s.alone {
 			parts.gate, parts.relay, parts.replication, options.Elector = s, forwards{s}, s, won{s}
-			parts.report = func(ctx context.Context) { <-ctx.Done() }
+			parts.report, parts.beginTerm = func(ctx context.Context) { <-ctx.Done() }, func() {}
 		}
 		options.Components = parts.components()
 		manager, err := lifecycle.New(options)

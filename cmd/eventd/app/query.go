@@ -27,6 +27,9 @@ func (p *process) newQueries() (err error) {
 		History: p.history, Trail: p.trail,
 		Identity: p.identity(), Gatherer: p.registry, Status: p.status, Stopping: p.shutdown.begun,
 	}
+	if !p.options.Takes() {
+		options.Group = v1alpha1.ObserveGroupName
+	}
 	if p.elector != nil {
 		options.Leading, options.Leader, options.Relay = p.elector.Leading, p.leader, p.relay.Query
 	}

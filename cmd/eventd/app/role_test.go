@@ -26,8 +26,8 @@ func TestRolesAreTwoProcesses(t *testing.T) {
 	observe.awaitAnswer("/readyz?verbose", http.StatusOK, "leader")
 	r.post(intake, "web")
 	r.awaitCount(1)
-	const about = "/apis/query.eventd.io/v1alpha1/"
-	observe.awaitAnswer(about+"timeline?namespace="+r.namespace, http.StatusOK, `"web"`)
+	const about, observed = "/apis/query.eventd.io/v1alpha1/", "/apis/observe.eventd.io/v1alpha1/"
+	observe.awaitAnswer(observed+"timeline?namespace="+r.namespace, http.StatusOK, `"web"`)
 	await.Until(t, "the Event is delivered", func() bool {
 		lines, _ := os.ReadFile(delivered)
 		return strings.Contains(string(lines), r.namespace)
@@ -38,7 +38,7 @@ func TestRolesAreTwoProcesses(t *testing.T) {
 	if err := create(t.Context(), kubernetes.NewForConfigOrDie(observe.config), r.namespace, "refused"); err == nil || !strings.Contains(err.Error(), "not find") {
 		t.Errorf("a report to a process that only observes: %v", err)
 	}
-	wantAnswer(t, observe.config, "/metrics", http.StatusOK, "eventd_election_leading 1")
+	wantAnswer(t, observe.config, "/metrics", http.StatusOK, `eventd_election_leading{role="observe"} 1`)
 	for _, c := range []*child{intake, observe} {
 		c.terminate(0)
 	}

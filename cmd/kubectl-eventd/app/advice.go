@@ -67,7 +67,7 @@ func (p *plugin) advice(err error) string {
 	switch {
 	case p.options.Connect == client.ConnectAPIServer:
 		if apierrors.IsServiceUnavailable(err) {
-			return "Is it available? kubectl get apiservice v1alpha1.query.eventd.io"
+			return "Is it available? kubectl get apiservice v1alpha1.query.eventd.io v1alpha1.observe.eventd.io"
 		}
 		return ""
 	case errors.Is(err, client.ErrNoLease):

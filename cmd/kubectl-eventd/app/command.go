@@ -118,7 +118,7 @@ func stampedVersion() string {
 }
 
 // connect returns a client with the caller's kubeconfig. The caller closes it.
-func (p *plugin) connect() (client.Eventd, error) {
+func (p *plugin) connect() (*client.Pair, error) {
 	config, err := p.kubeconfig.ToRESTConfig()
 	if err != nil {
 		return nil, err

@@ -265,7 +265,7 @@ func TestCommandsAreTheSameByTheAggregatedAPI(t *testing.T) {
 		directly[line] = fmt.Sprint(out, errOut, code)
 	}
 	c.cluster.Announce(":", "")
-	c.cluster.Aggregate(c.eventd)
+	c.cluster.Aggregate(v1alpha1.GroupName, c.eventd)
 	for _, line := range lines {
 		out, errOut, code := c.run(append(strings.Fields(line), "--connect=apiserver", "--as=jane")...)
 		if got := fmt.Sprint(out, errOut, code); got != directly[line] || out == "" {

@@ -59,7 +59,7 @@ const redraw = time.Second
 
 // live draws each object of a watch until ctx ends. The screen is taken at the first one, so that an error
 // before it stays on the terminal.
-func (v *view) live(ctx context.Context, c client.Eventd, query url.Values, screen *terminal.Screen) error {
+func (v *view) live(ctx context.Context, c *client.Pair, query url.Values, screen *terminal.Screen) error {
 	news := make(chan update)
 	group, ctx := errgroup.WithContext(ctx)
 	report := func(u update) {

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/await"
 )
 
 // The page asks eventd as the commands do, with the caller's credentials, and ends with Ctrl-C.
 func TestPageShowsWhatEventdAnswers(t *testing.T) {
 	c := newCLI(t, everything())
-	c.cluster.Aggregate(c.eventd)
+	c.cluster.Aggregate(v1alpha1.GroupName, c.eventd)
 	for _, connect := range []string{"auto", "apiserver"} {
 		t.Run(connect, func(t *testing.T) { showsThePage(t, c, "--connect="+connect) })
 	}

@@ -86,7 +86,7 @@ func (o *tailOptions) run(cmd *cobra.Command, args []string) error {
 }
 
 // follow prints Events that are known, and then what comes.
-func (o *tailOptions) follow(ctx context.Context, c client.Eventd, query url.Values, known []v1alpha1.TimelineItem) error {
+func (o *tailOptions) follow(ctx context.Context, c *client.Pair, query url.Values, known []v1alpha1.TimelineItem) error {
 	query.Set(v1alpha1.ParamInclude, strings.Join(o.include, ","))
 	setUnlessEmpty(query, v1alpha1.ParamMatch, o.expression())
 	setUnlessEmpty(query, v1alpha1.ParamResourceVersion, o.resourceVersion)

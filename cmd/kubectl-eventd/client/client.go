@@ -11,6 +11,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,6 +48,7 @@ var errImpersonation = errors.New("--as, --as-group, --as-uid and --as-user-extr
 type Client struct {
 	http    *http.Client
 	base    *url.URL
+	group   string
 	timeout time.Duration // of a request that is not a watch; 0 is none
 	dialer  *dialer       // nil via the apiserver
 
@@ -59,7 +61,7 @@ func New(config *rest.Config, options Options) (*Client, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{timeout: config.Timeout, maxSilence: maxSilence, leaderPatience: leaderPatience}
+	c := &Client{group: cmp.Or(options.Group, v1alpha1.GroupName), timeout: config.Timeout, maxSilence: maxSilence, leaderPatience: leaderPatience}
 	var carrier http.RoundTripper
 	var err error
 	if options.Connect == ConnectAPIServer {
@@ -114,7 +116,7 @@ func (c *Client) Close() {
 
 // Do sends a GET of a resource of the API. The caller closes the body of the answer, whatever its code.
 func (c *Client) Do(ctx context.Context, resource string, query url.Values, header http.Header) (*http.Response, error) {
-	target := c.base.JoinPath("apis", v1alpha1.GroupName, v1alpha1.GroupVersion.Version, resource)
+	target := c.base.JoinPath("apis", c.group, v1alpha1.GroupVersion.Version, resource)
 	target.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {

@@ -35,6 +35,8 @@ type Options struct {
 	// ServerName or else the announced host, and not by its fingerprint.
 	CertificateAuthority string
 	ServerName           string
+	// Group is the API group, "" for v1alpha1.GroupName.
+	Group string
 }
 
 // DefaultOptions returns those of an eventd that is installed from deploy/.

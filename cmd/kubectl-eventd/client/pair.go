@@ -29,28 +29,20 @@ const observeSuffix = "-observe"
 // missingFor is how long a watch goes on without one of the two, before it is opened again.
 const missingFor = 5 * time.Second
 
-// Eventd is a Client or a Pair.
-type Eventd interface {
-	Get(ctx context.Context, resource string, query url.Values, into any) error
-	Watch(ctx context.Context, resource string, query url.Values) (Frames, error)
-	Follow(ctx context.Context, f Follow) error
-	Close()
-}
-
 // Pair asks those that take reports and those that observe (--role), each by its Lease, as if they were one: what both
 // know is merged, and the other answers alone while one is missing. Where one process does both, only that is asked.
 //
 // A Pair is safe for concurrent use. Close ends its connections and its goroutines.
 type Pair struct{ intake, observe *Client }
 
-// NewPair returns clients with the credentials of a kubeconfig, or with ConnectAPIServer one. They connect at the first
-// request.
-func NewPair(config *rest.Config, options Options) (Eventd, error) {
+// NewPair returns clients with the credentials of a kubeconfig. They connect at the first request.
+func NewPair(config *rest.Config, options Options) (*Pair, error) {
 	intake, err := New(config, options)
-	if err != nil || options.Connect == ConnectAPIServer {
-		return intake, err
+	if err != nil {
+		return nil, err
 	}
 	options.LeaseName += observeSuffix
+	options.Group = v1alpha1.ObserveGroupName
 	observe, err := New(config, options)
 	if err != nil {
 		intake.Close()
@@ -65,9 +57,11 @@ func (p *Pair) Close() {
 	p.observe.Close()
 }
 
-// isMissing reports whether an error says that there are no such processes: no Lease, or no right to know of it.
+// isMissing reports whether an error says that there are no such processes: no Lease, or no right to know of it, or no
+// such group of the apiserver.
 func isMissing(err error) bool {
-	return errors.Is(err, ErrNoLease) || errors.Is(err, ErrReadingLease) && apierrors.IsForbidden(err)
+	return errors.Is(err, ErrNoLease) || errors.Is(err, ErrReadingLease) && apierrors.IsForbidden(err) ||
+		apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // ask returns what the two answer, of which one may be an error. The first one is asked alone, if the second is nil.
@@ -186,26 +180,26 @@ func (p *Pair) Watch(ctx context.Context, resource string, query url.Values) (Fr
 	watch := func(c *Client, query url.Values) func() (Frames, error) {
 		return func() (Frames, error) { return c.Watch(ctx, resource, query) }
 	}
-	intake, observe := query, query
-	switch resource {
-	case "status", "why":
-	case "tail":
-		if !strings.Contains(query.Get(v1alpha1.ParamInclude), "steps") {
-			return p.watchFirst(ctx, p.observe, p.intake, resource, query)
-		}
-		intake = maps.Clone(query)
-		intake.Set(v1alpha1.ParamInclude, "steps")
-		intake.Del(v1alpha1.ParamResourceVersion) // it is that of those that observe
-	default:
+	steps := resource == "tail" && strings.Contains(query.Get(v1alpha1.ParamInclude), "steps")
+	if resource != "status" && resource != "why" && !steps {
 		return p.watchFirst(ctx, p.observe, p.intake, resource, query)
 	}
-	streams, errs := ask(watch(p.intake, intake), watch(p.observe, observe))
+	var streams [2]Frames
+	var errs [2]error
+	if !steps {
+		streams, errs = ask(watch(p.intake, query), watch(p.observe, query))
+	} else {
+		streams[1], errs[1] = p.observe.Watch(ctx, resource, query)
+		if isMissing(errs[1]) { // one process may do both
+			return p.intake.Watch(ctx, resource, query)
+		}
+		query = maps.Clone(query)
+		query.Set(v1alpha1.ParamInclude, "steps")
+		query.Del(v1alpha1.ParamResourceVersion) // it is that of those that observe
+		streams[0], errs[0] = p.intake.Watch(ctx, resource, query)
+	}
 	if err := failed(errs); err != nil {
 		return nil, err
-	}
-	if isMissing(errs[1]) && resource == "tail" { // one process may do both
-		_ = streams[0].Close()
-		return p.intake.Watch(ctx, resource, query)
 	}
 	return newFrames(resource, streams, errs), nil
 }

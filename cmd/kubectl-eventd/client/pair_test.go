@@ -118,64 +118,71 @@ func TestBothRolesAnswerAsOne(t *testing.T) {
 		"no intake": {nil, ofObserve,
 			"replicas=observe shown=intake+history+route+loki missing=No reports are taken why=delivered top=observe drops= timeline=observe tail=observe"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			cluster := servertest.NewAPIServer(t)
-			if test.intake != nil {
-				cluster.Lead(servertest.NewEventd(t, ofBoth(test.intake)))
-			}
-			if test.observe != nil {
-				cluster.Observe(servertest.NewEventd(t, ofBoth(test.observe)))
-			}
-			eventd, err := client.NewPair(cluster.REST(), client.DefaultOptions())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer eventd.Close()
-			once, watched := said{}, said{}
-			for resource, into := range map[string]any{"status": &once.status, "why": &once.why, "top": &once.top} {
-				if err := eventd.Get(t.Context(), resource, nil, into); err != nil {
-					t.Fatalf("%s: %v", resource, err)
+		for _, connect := range []string{client.ConnectAuto, client.ConnectAPIServer} {
+			t.Run(name+", "+connect, func(t *testing.T) {
+				cluster, options := servertest.NewAPIServer(t), client.DefaultOptions()
+				options.Connect = connect
+				if test.intake != nil {
+					eventd := servertest.NewEventd(t, ofBoth(test.intake))
+					cluster.Lead(eventd)
+					cluster.Aggregate(v1alpha1.GroupName, eventd)
 				}
-			}
-			once.timelineErr = eventd.Get(t.Context(), "timeline", nil, &once.timeline)
-			once.dropErr = eventd.Get(t.Context(), "drops", nil, &once.drops)
-			if (once.timelineErr == nil) != (test.observe != nil) || (once.dropErr == nil) != (test.intake != nil) {
-				t.Errorf("timeline: %v; drops: %v", once.timelineErr, once.dropErr)
-			}
-			for resource, into := range map[string]any{"status": &watched.status, "why": &watched.why, "top": &watched.top} {
-				watchOnce(t, eventd, resource, 1, func(raw []byte) {
-					if err := json.Unmarshal(raw, into); err != nil {
+				if test.observe != nil {
+					eventd := servertest.NewEventd(t, ofBoth(test.observe))
+					cluster.Observe(eventd)
+					cluster.Aggregate(v1alpha1.ObserveGroupName, eventd)
+				}
+				eventd, err := client.NewPair(cluster.REST(), options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer eventd.Close()
+				once, watched := said{}, said{}
+				for resource, into := range map[string]any{"status": &once.status, "why": &once.why, "top": &once.top} {
+					if err := eventd.Get(t.Context(), resource, nil, into); err != nil {
+						t.Fatalf("%s: %v", resource, err)
+					}
+				}
+				once.timelineErr = eventd.Get(t.Context(), "timeline", nil, &once.timeline)
+				once.dropErr = eventd.Get(t.Context(), "drops", nil, &once.drops)
+				if (once.timelineErr == nil) != (test.observe != nil) || (once.dropErr == nil) != (test.intake != nil) {
+					t.Errorf("timeline: %v; drops: %v", once.timelineErr, once.dropErr)
+				}
+				for resource, into := range map[string]any{"status": &watched.status, "why": &watched.why, "top": &watched.top} {
+					watchOnce(t, eventd, resource, 1, func(raw []byte) {
+						if err := json.Unmarshal(raw, into); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				frames := 2
+				if test.intake == nil || test.observe == nil {
+					frames = 1
+				}
+				watchOnce(t, eventd, "tail", frames, func(raw []byte) {
+					var item v1alpha1.TailItem
+					if err := json.Unmarshal(raw, &item); err != nil {
 						t.Error(err)
 					}
+					if item.Step != nil {
+						watched.tail = append(watched.tail, item.Step.Action)
+					} else {
+						watched.tail = append(watched.tail, item.Event.ID)
+					}
 				})
-			}
-			frames := 2
-			if test.intake == nil || test.observe == nil {
-				frames = 1
-			}
-			watchOnce(t, eventd, "tail", frames, func(raw []byte) {
-				var item v1alpha1.TailItem
-				if err := json.Unmarshal(raw, &item); err != nil {
-					t.Error(err)
-				}
-				if item.Step != nil {
-					watched.tail = append(watched.tail, item.Step.Action)
-				} else {
-					watched.tail = append(watched.tail, item.Event.ID)
+				watched.timeline, watched.drops, once.tail = once.timeline, once.drops, watched.tail
+				for how, got := range map[string]*said{"once": &once, "watched": &watched} {
+					if got.summary() != test.want {
+						t.Errorf("%s:\ngot  %s\nwant %s", how, got.summary(), test.want)
+					}
 				}
 			})
-			watched.timeline, watched.drops, once.tail = once.timeline, once.drops, watched.tail
-			for how, got := range map[string]*said{"once": &once, "watched": &watched} {
-				if got.summary() != test.want {
-					t.Errorf("%s:\ngot  %s\nwant %s", how, got.summary(), test.want)
-				}
-			}
-		})
+		}
 	}
 }
 
 // watchOnce reads so many frames of a watch.
-func watchOnce(t *testing.T, eventd client.Eventd, resource string, frames int, handle func(raw []byte)) {
+func watchOnce(t *testing.T, eventd *client.Pair, resource string, frames int, handle func(raw []byte)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

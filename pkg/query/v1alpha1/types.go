@@ -6,8 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// GroupName is the name of the API group.
-const GroupName = "query.eventd.io"
+// The names of the API group. Both have the same resources and objects, which say GroupName: of two kinds of processes
+// in a cluster, the apiserver needs two groups to tell them apart.
+const (
+	GroupName        = "query.eventd.io"
+	ObserveGroupName = "observe.eventd.io" // of processes that only observe
+)
 
 // GroupCore is the core API group in an ObjectReference and in a query, since an empty one is any.
 const GroupCore = "core"

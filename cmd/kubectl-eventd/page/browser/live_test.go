@@ -36,8 +36,7 @@ func TestScreenshots(t *testing.T) {
 	t.Chdir("../..") // from there, replica.Deploy finds deploy/
 	l := &live{t: t, cluster: testenv.StartForTest(t, testenv.Options{}), browser: launch(t), dir: t.TempDir()}
 	l.account = replica.Deploy(t, l.cluster)
-	replica.DeployDelivery(t, l.cluster)
-	replica.DeployHistory(t, l.cluster)
+	replica.DeployObserve(t, l.cluster)
 
 	alone := l.start("eventd-0")
 	l.open()
