@@ -94,7 +94,7 @@ func named(command, end string) string {
 func TestReleaseHasTheseFiles(t *testing.T) {
 	t.Parallel()
 	want := []string{
-		"RELEASE_NOTES.md", "SHA256SUMS", "eventd-1.2.3.tgz", "eventd-apiservice.yaml", "eventd-certificate.yaml", "eventd-delivery.yaml",
+		"RELEASE_NOTES.md", "SHA256SUMS", "eventd-1.2.3.tgz", "eventd-apiservice-observe.yaml", "eventd-apiservice.yaml", "eventd-certificate.yaml",
 		"eventd-flowcontrol.yaml", "eventd-monitoring.yaml", "eventd.yaml", "eventd_v1.2.3_image.tar",
 		named("eventd", ".cdx.json"), named("eventd", ".tar.gz"), "krew/eventd.yaml",
 		named("kubectl-eventd", ".cdx.json"), named("kubectl-eventd", ".tar.gz"),

@@ -42,7 +42,9 @@ func run(w io.Writer, args []string) error {
 	parts := sizing.Memory(o)
 	writeMemory(w, parts)
 	writeAdvice(w, sizing.Advise(parts))
-	writeRate(w, sizing.Writes(o))
+	if o.Takes() {
+		writeRate(w, sizing.Writes(o))
+	}
 	return nil
 }
 

@@ -17,7 +17,6 @@ import (
 // inCluster is everything but the kinds of the Prometheus operator, which are not in the cluster, and a
 // certificate in place of eventd's own CA.
 const inCluster = `
-delivery: {enabled: true}
 flowcontrol: {enabled: true}
 apiservice: {enabled: true, caBundle: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t}`
 

@@ -47,7 +47,7 @@ func TestReleaseIsUpgradedAndLeavesNothingBehind(t *testing.T) {
 		hasAdded(t, cluster, before, rendered(t, namespace, inCluster), 2)
 		const cursors = "eventd-cursors"
 		writeCursor(t, client, namespace, cursors)
-		if err := h.upgrade(t, inCluster+"\nreplicas: 3"); err != nil {
+		if err := h.upgrade(t, inCluster+"\nintake: {replicas: 3}"); err != nil {
 			t.Fatal(err)
 		}
 		if kept, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), cursors, metav1.GetOptions{}); err != nil || kept.Data["collector"] == "" {
@@ -81,7 +81,7 @@ func TestReleaseIsUpgradedAndLeavesNothingBehind(t *testing.T) {
 func TestReleaseTakesOverWhatKubectlHasApplied(t *testing.T) {
 	cluster := testenv.Shared(t)
 	before := stored(t, cluster)
-	if _, err := cluster.Kubectl(t.Context(), "apply", "-k", filepath.Join(repository, "install")); err != nil {
+	if _, err := cluster.Kubectl(t.Context(), "apply", "-k", filepath.Join(repository, "deploy")); err != nil {
 		t.Fatal(err)
 	}
 	h := newHelm(t, cluster, "any", "kube-system")
@@ -127,15 +127,18 @@ func buildEventd(t *testing.T) (binary string) {
 	return binary
 }
 
-// start runs eventd with the account and the flags of the release, but for those of this machine.
+// start runs the intake with the account and the flags of the release, but for those of this machine.
 func start(t *testing.T, cluster *testenv.ControlPlane, binary, namespace string) *replica.Replica {
 	t.Helper()
-	deployment, err := clientset.NewForConfigOrDie(cluster.Config()).AppsV1().Deployments(namespace).Get(t.Context(), "eventd", metav1.GetOptions{})
+	deployment, err := clientset.NewForConfigOrDie(cluster.Config()).AppsV1().Deployments(namespace).Get(t.Context(), "eventd-intake", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var flags []string
 	for _, flag := range deployment.Spec.Template.Spec.Containers[0].Args {
+		if strings.HasPrefix(flag, "--config=") { // which is in no volume here
+			continue
+		}
 		flags = append(flags, strings.NewReplacer("$(POD_IP)", "127.0.0.1", "$(POD_NAMESPACE)", namespace).Replace(flag))
 	}
 	r, err := replica.Launch(replica.Options{

@@ -101,7 +101,7 @@ func decode(t *testing.T, documents string) objects {
 func normalize(t *testing.T, object *unstructured.Unstructured) {
 	t.Helper()
 	switch object.GetKind() + " " + object.GetName() {
-	case "Deployment eventd":
+	case "Deployment eventd-intake", "Deployment eventd-observe":
 		pod := object.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 		sortByName(pod["volumes"])
 		for _, container := range pod["containers"].([]any) {
@@ -113,7 +113,7 @@ func normalize(t *testing.T, object *unstructured.Unstructured) {
 			sortByName(container.(map[string]any)["env"])
 			sortByName(container.(map[string]any)["volumeMounts"])
 		}
-	case "ConfigMap eventd-configuration":
+	case "ConfigMap eventd-configuration", "ConfigMap eventd-observe-configuration":
 		data := object.Object["data"].(map[string]any)
 		data["configuration.yaml"] = parse(t, data["configuration.yaml"].(string))
 	}

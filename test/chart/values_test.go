@@ -44,8 +44,12 @@ func TestUnknownKeyIsRefused(t *testing.T) {
 func TestValueThatIsRemovedIsRefused(t *testing.T) {
 	t.Parallel()
 	optional := []string{
-		"resources.requests", "resources.limits", "extraArgs", "extraVolumes", "extraVolumeMounts", "nodeSelector", "tolerations",
-		"affinity", "priorityClassName",
+		"nodeSelector", "tolerations", "affinity", "priorityClassName",
+	}
+	for _, role := range []string{"intake.", "observe."} {
+		for _, name := range []string{"resources.requests", "resources.limits", "extraArgs", "extraVolumes", "extraVolumeMounts", "extraEgress"} {
+			optional = append(optional, role+name)
+		}
 	}
 	for _, row := range documented(t) {
 		values := nested(row.path, nil)
@@ -55,7 +59,7 @@ func TestValueThatIsRemovedIsRefused(t *testing.T) {
 			t.Errorf("%v: %v", values, err)
 		}
 	}
-	for _, key := range []string{"image", "networkPolicy", "history", "delivery", "flowcontrol", "servingCA", "certificate", "apiservice", "monitoring", "resources"} {
+	for _, key := range []string{"image", "networkPolicy", "intake", "observe", "flowcontrol", "servingCA", "certificate", "apiservice", "monitoring"} {
 		refused(t, map[string]any{key: nil}, "missing property '"+key+"'")
 	}
 }
@@ -71,53 +75,53 @@ func nested(path []string, value any) map[string]any {
 func TestWrongValueIsRefused(t *testing.T) {
 	t.Parallel()
 	for values, path := range map[string]string{
-		`image: {repository: ""}`:                               "/image/repository",
-		`image: {repository: "a b"}`:                            "/image/repository",
-		`image: {tag: "a:b"}`:                                   "/image/tag",
-		`image: {digest: sha256:` + digest[1:] + `}`:            "/image/digest",
-		`image: {pullPolicy: Sometimes}`:                        "/image/pullPolicy",
-		`image: {pullSecrets: [registry]}`:                      "/image/pullSecrets/0",
-		`replicas: 0`:                                           "/replicas",
-		`replicas: "2"`:                                         "/replicas",
-		`resources: {request: {}}`:                              "/resources",
-		`resources: {requests: {cpu: some}}`:                    "/resources/requests/cpu",
-		`resources: {limits: {memory: 8Gi}}`:                    "/resources/limits", // without goMemLimit
-		`goMemLimit: 7GiB`:                                      "/resources/limits", // without a limit
-		`{goMemLimit: 7Gi, resources: {limits: {memory: 8Gi}}}`: "/goMemLimit",
-		`history: {bytes: 256Mi}`:                               "/goMemLimit", // the memory of 128Mi would not do
-		`history: {bytes: many}`:                                "/history/bytes",
-		`extraArgs: [v=2]`:                                      "/extraArgs/0",
-		`extraVolumes: [{emptyDir: {}}]`:                        "/extraVolumes/0",
-		`extraVolumeMounts: [{mountPath: /x}]`:                  "/extraVolumeMounts/0",
-		`nodeSelector: {zone: 1}`:                               "/nodeSelector/zone",
-		`tolerations: [master]`:                                 "/tolerations/0",
-		`affinity: {podAntiAfinity: {}}`:                        "/affinity",
-		`priorityClassName: System`:                             "/priorityClassName",
-		`networkPolicy: {apiserverPorts: []}`:                   "/networkPolicy/apiserverPorts",
-		`networkPolicy: {apiserverPorts: [https]}`:              "/networkPolicy/apiserverPorts/0",
-		`networkPolicy: {apiserverPorts: [70000]}`:              "/networkPolicy/apiserverPorts/0",
-		`networkPolicy: {apiserverCIDRs: [10.0.0.1]}`:           "/networkPolicy/apiserverCIDRs/0",
-		`networkPolicy: {extraEgress: [4222]}`:                  "/networkPolicy/extraEgress/0",
-		`delivery: {clusterName: ""}`:                           "/delivery/clusterName",
-		`delivery: {configuration: {kind: Pod}}`:                "/delivery/configuration/kind",
-		`delivery: {configuration: {apiVersion: v1}}`:           "/delivery/configuration/apiVersion",
-		`delivery: {configuration: {receivers: [{otlp: {}}]}}`:  "/delivery/configuration/receivers/0",
-		`certificate: {secretName: ""}`:                         "/certificate/secretName",
-		`apiservice: {enabled: true}`:                           "/certificate/enabled",
+		`image: {repository: ""}`:                                       "/image/repository",
+		`image: {repository: "a b"}`:                                    "/image/repository",
+		`image: {tag: "a:b"}`:                                           "/image/tag",
+		`image: {digest: sha256:` + digest[1:] + `}`:                    "/image/digest",
+		`image: {pullPolicy: Sometimes}`:                                "/image/pullPolicy",
+		`image: {pullSecrets: [registry]}`:                              "/image/pullSecrets/0",
+		`intake: {replicas: 0}`:                                         "/intake/replicas",
+		`observe: {replicas: "2"}`:                                      "/observe/replicas",
+		`intake: {resources: {request: {}}}`:                            "/intake/resources",
+		`intake: {resources: {requests: {cpu: some}}}`:                  "/intake/resources/requests/cpu",
+		`intake: {resources: {limits: {memory: 8Gi}}}`:                  "/intake/resources/limits",  // without goMemLimit
+		`observe: {goMemLimit: 7GiB}`:                                   "/observe/resources/limits", // without a limit
+		`intake: {goMemLimit: 7Gi, resources: {limits: {memory: 8Gi}}}`: "/intake/goMemLimit",
+		`observe: {historyBytes: 256Mi}`:                                "/observe/goMemLimit", // the memory of 128Mi would not do
+		`observe: {historyBytes: many}`:                                 "/observe/historyBytes",
+		`intake: {extraArgs: [v=2]}`:                                    "/intake/extraArgs/0",
+		`observe: {extraVolumes: [{emptyDir: {}}]}`:                     "/observe/extraVolumes/0",
+		`observe: {extraVolumeMounts: [{mountPath: /x}]}`:               "/observe/extraVolumeMounts/0",
+		`nodeSelector: {zone: 1}`:                                       "/nodeSelector/zone",
+		`tolerations: [master]`:                                         "/tolerations/0",
+		`affinity: {podAntiAfinity: {}}`:                                "/affinity",
+		`priorityClassName: System`:                                     "/priorityClassName",
+		`networkPolicy: {apiserverPorts: []}`:                           "/networkPolicy/apiserverPorts",
+		`networkPolicy: {apiserverPorts: [https]}`:                      "/networkPolicy/apiserverPorts/0",
+		`networkPolicy: {apiserverPorts: [70000]}`:                      "/networkPolicy/apiserverPorts/0",
+		`networkPolicy: {apiserverCIDRs: [10.0.0.1]}`:                   "/networkPolicy/apiserverCIDRs/0",
+		`observe: {extraEgress: [4222]}`:                                "/observe/extraEgress/0",
+		`observe: {clusterName: ""}`:                                    "/observe/clusterName",
+		`observe: {configuration: {kind: Pod}}`:                         "/observe/configuration/kind",
+		`intake: {configuration: {apiVersion: v1}}`:                     "/intake/configuration/apiVersion",
+		`observe: {configuration: {receivers: [{otlp: {}}]}}`:           "/observe/configuration/receivers/0",
+		`certificate: {secretName: ""}`:                                 "/certificate/secretName",
+		`apiservice: {enabled: true}`:                                   "/certificate/enabled",
 		`{apiservice: {enabled: true, caBundle: LS0tLS1CRUdJTiBD}, servingCA: {enabled: false}}`: "/apiservice/enabled",
 		`apiservice: {caBundle: "-----BEGIN"}`:                                                   "/apiservice/caBundle",
 		// One step beyond what each pattern allows.
-		`image: {tag: a/b}`:                                    "/image/tag",
-		`image: {tag: .a}`:                                     "/image/tag",
-		`image: {pullSecrets: [{name: a, key: b}]}`:            "/image/pullSecrets/0",
-		`{goMemLimit: 0B, resources: {limits: {memory: 8Gi}}}`: "/goMemLimit",
-		`{goMemLimit: 5GiB, resources: {limits: {memory: 6Gi}}, history: {bytes: "0"}}`: "/history/bytes",
-		`extraArgs: [-v=2]`:                                  "/extraArgs/0",
-		`networkPolicy: {apiserverPorts: [0]}`:               "/networkPolicy/apiserverPorts/0",
-		`networkPolicy: {apiserverCIDRs: [all 10.0.0.0/24]}`: "/networkPolicy/apiserverCIDRs/0",
-		`certificate: {secretName: a b}`:                     "/certificate/secretName",
-		`monitoring: {labels: {release: 1}}`:                 "/monitoring/labels/release",
-		`monitoring: {prometheus: {namespace: ""}}`:          "/monitoring/prometheus/namespace",
+		`image: {tag: a/b}`:                         "/image/tag",
+		`image: {tag: .a}`:                          "/image/tag",
+		`image: {pullSecrets: [{name: a, key: b}]}`: "/image/pullSecrets/0",
+		`intake: {goMemLimit: 0B, resources: {limits: {memory: 8Gi}}}`:                       "/intake/goMemLimit",
+		`observe: {goMemLimit: 5GiB, resources: {limits: {memory: 6Gi}}, historyBytes: "0"}`: "/observe/historyBytes",
+		`intake: {extraArgs: [-v=2]}`:                                                        "/intake/extraArgs/0",
+		`networkPolicy: {apiserverPorts: [0]}`:                                               "/networkPolicy/apiserverPorts/0",
+		`networkPolicy: {apiserverCIDRs: [all 10.0.0.0/24]}`:                                 "/networkPolicy/apiserverCIDRs/0",
+		`certificate: {secretName: a b}`:                                                     "/certificate/secretName",
+		`monitoring: {labels: {release: 1}}`:                                                 "/monitoring/labels/release",
+		`monitoring: {prometheus: {namespace: ""}}`:                                          "/monitoring/prometheus/namespace",
 	} {
 		refused(t, parse(t, values), "'"+path+"'")
 	}
@@ -128,14 +132,14 @@ func TestChartOfAnotherOne(t *testing.T) {
 	t.Parallel()
 	parent := &helmchart.Chart{
 		Metadata: &helmchart.Metadata{APIVersion: "v2", Name: "platform", Version: "1.0.0"},
-		Values:   parse(t, `{global: {region: north}, eventd: {replicas: 3}}`),
+		Values:   parse(t, `{global: {region: north}, eventd: {intake: {replicas: 3}}}`),
 	}
 	parent.AddDependency(load(t, folder))
 	release, err := template(parent, "kube-system", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	deployment := decode(t, release.Manifest)["apps/v1 Deployment kube-system/eventd"]
+	deployment := decode(t, release.Manifest)["apps/v1 Deployment kube-system/eventd-intake"]
 	if got := deployment["spec"].(map[string]any)["replicas"]; fmt.Sprint(got) != "3" {
 		t.Errorf("%v replicas", got)
 	}

@@ -19,46 +19,49 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// The apiserver connects to the Service of deploy/, and trusts the certificate of deploy/certificate.
-func TestAPIServiceLeadsToTheServiceOfEventd(t *testing.T) {
-	var api *unstructured.Unstructured
-	var service *corev1.Service
+// The apiserver connects to the Services of deploy/, and trusts the certificate of deploy/certificate.
+func TestAPIServicesLeadToTheServicesOfEventd(t *testing.T) {
+	var apis []*unstructured.Unstructured
+	services := map[string]*corev1.Service{}
 	for _, object := range rendered(t, complete) {
 		switch o := object.(type) {
 		case *unstructured.Unstructured:
-			api = o
+			apis = append(apis, o)
 		case *corev1.Service:
-			service = o
+			services[o.Name] = o
 		}
-	}
-	if api == nil || service == nil {
-		t.Fatalf("there is no APIService or no Service: %v, %v", api, service)
-	}
-	at := func(path ...string) any {
-		value, _, _ := unstructured.NestedFieldNoCopy(api.Object, append([]string{"spec"}, path...)...)
-		return value
-	}
-	gv := v1alpha1.GroupVersion
-	if at("group") != gv.Group || at("version") != gv.Version || api.GetName() != gv.Version+"."+gv.Group {
-		t.Errorf("%s is for %v/%v", api.GetName(), at("group"), at("version"))
-	}
-	if at("service", "name") != service.Name || at("service", "namespace") != service.Namespace || at("service", "port") != int64(service.Spec.Ports[0].Port) {
-		t.Errorf("it leads to %v, and the Service is %s/%s:%d", at("service"), service.Namespace, service.Name, service.Spec.Ports[0].Port)
-	}
-	if at("insecureSkipTLSVerify") != nil || at("caBundle") != nil {
-		t.Error("its manifest says how eventd is verified: cert-manager or an overlay does")
 	}
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "certificates.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, certificate, _ := strings.Cut(string(page), "kind: Certificate\n    metadata: ")
-	name := "{name: " + service.Name + ", namespace: " + service.Namespace + "}"
-	if from := api.GetAnnotations()["cert-manager.io/inject-ca-from"]; from != service.Namespace+"/"+service.Name || !strings.HasPrefix(certificate, name) {
-		t.Errorf("cert-manager takes the CA of %s, and docs/certificates.md has %.60s", from, certificate)
+	if len(apis) != len(accounts) || !strings.HasPrefix(certificate, "{name: eventd, namespace: kube-system}") {
+		t.Fatalf("there are %d APIServices, and docs/certificates.md has %.60s", len(apis), certificate)
 	}
-	if !strings.Contains(certificate, service.Name+"."+service.Namespace+".svc,") {
-		t.Error("the certificate of docs/certificates.md is not for the name that the apiserver verifies")
+	groups := map[string]string{v1alpha1.GroupName: accounts[intake], v1alpha1.ObserveGroupName: accounts[observe]}
+	for _, api := range apis {
+		at := func(path ...string) any {
+			value, _, _ := unstructured.NestedFieldNoCopy(api.Object, append([]string{"spec"}, path...)...)
+			return value
+		}
+		group, _ := at("group").(string)
+		service := services[groups[group]]
+		if version := v1alpha1.GroupVersion.Version; service == nil || at("version") != version || api.GetName() != version+"."+group {
+			t.Fatalf("%s is for %v/%v", api.GetName(), group, at("version"))
+		}
+		if at("service", "name") != service.Name || at("service", "namespace") != service.Namespace || at("service", "port") != int64(service.Spec.Ports[0].Port) {
+			t.Errorf("%s leads to %v, and the Service is %s/%s:%d", group, at("service"), service.Namespace, service.Name, service.Spec.Ports[0].Port)
+		}
+		if at("insecureSkipTLSVerify") != nil || at("caBundle") != nil {
+			t.Errorf("the manifest of %s says how eventd is verified: cert-manager or an overlay does", group)
+		}
+		if from := api.GetAnnotations()["cert-manager.io/inject-ca-from"]; from != "kube-system/eventd" {
+			t.Errorf("cert-manager takes the CA of %s for %s", from, group)
+		}
+		if !strings.Contains(certificate, service.Name+"."+service.Namespace+".svc") {
+			t.Errorf("the certificate of docs/certificates.md is not for the name that the apiserver verifies of %s", group)
+		}
 	}
 }
 
@@ -74,11 +77,13 @@ func TestEverybodyMayAskWhatIsServed(t *testing.T) {
 	var want []string
 	for _, resource := range api.Resources() {
 		for _, verb := range []string{"list", "watch"} {
-			want = append(want, right{verb: verb, group: v1alpha1.GroupName, resource: resource.Name}.String())
+			for _, group := range []string{v1alpha1.GroupName, v1alpha1.ObserveGroupName} {
+				want = append(want, right{verb: verb, group: group, resource: resource.Name}.String())
+			}
 		}
 	}
 	var got []string
-	for _, r := range addedRights(t, "eventd-query") {
+	for _, r := range queryRights(t) {
 		got = append(got, r.String())
 	}
 	slices.Sort(want)
@@ -91,6 +96,18 @@ func TestEverybodyMayAskWhatIsServed(t *testing.T) {
 		}
 	}
 	t.Error("it is not bound")
+}
+
+// queryRights are those of everybody.
+func queryRights(t *testing.T) []right {
+	t.Helper()
+	for _, object := range rendered(t, complete) {
+		if role, ok := object.(*rbacv1.ClusterRole); ok && role.Name == "eventd-query" {
+			return expanded(t, "", role.Rules)
+		}
+	}
+	t.Fatal("there is no ClusterRole eventd-query")
+	return nil
 }
 
 // kustomize reads a patch in flow style only as JSON.

@@ -113,7 +113,7 @@ func counts(object string, event func(namespace, object string) any) check {
 }
 
 func answersItsProbes(t *testing.T, s *scene) error {
-	c := container(t)
+	c := containerOf(t, manifests, intake)
 	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
 		if probe.HTTPGet.Scheme != corev1.URISchemeHTTPS || probe.HTTPGet.Port.StrVal != c.Ports[0].Name {
 			return fmt.Errorf("it is probed at %+v", probe.HTTPGet)

@@ -19,14 +19,11 @@ import (
 // example is eventd with a collector, as docs/first-delivery.md has it installed.
 const example = repository + "/examples/delivery"
 
-// released is what eventd.yaml of a release has.
-const released = repository + "/install"
-
-// configurationOf returns the configuration of eventd in a folder.
+// configurationOf returns the configuration of those that observe in a folder.
 func configurationOf(t *testing.T, folder string) *configv1alpha1.EventdConfiguration {
 	t.Helper()
 	for _, object := range rendered(t, folder) {
-		if c, ok := object.(*corev1.ConfigMap); ok && c.Name == "eventd-configuration" {
+		if c, ok := object.(*corev1.ConfigMap); ok && c.Name == observe+"-configuration" {
 			config, err := configv1alpha1.Load([]byte(c.Data["configuration.yaml"]))
 			if err != nil {
 				t.Fatal(err)
@@ -50,12 +47,12 @@ func TestExampleOfDeliveryIsTakenByAnApiserverThatIsStrict(t *testing.T) {
 	}
 }
 
-// Who has installed eventd.yaml of a release, which is install/, and then applies the example, still has
+// Who has installed eventd.yaml of a release, which is deploy/, and then applies the example, still has
 // the history: kubectl apply takes away the flags that the example does not have.
 func TestExampleOfDeliveryKeepsWhatIsInstalled(t *testing.T) {
 	t.Parallel()
-	have := containerOf(t, example).Args
-	for _, flag := range containerOf(t, released).Args {
+	have := containerOf(t, example, observe).Args
+	for _, flag := range containerOf(t, manifests, observe).Args {
 		if !slices.Contains(have, flag) {
 			t.Errorf("it has no %s", flag)
 		}
@@ -90,7 +87,9 @@ func TestExampleOfDeliveryFitsTogether(t *testing.T) {
 				config = o
 			}
 		case *networkingv1.NetworkPolicy:
-			egress = o
+			if o.Name == observe {
+				egress = o
+			}
 		}
 	}
 	if service == nil || collector == nil || config == nil || egress == nil {

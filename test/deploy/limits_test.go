@@ -42,7 +42,7 @@ func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 	const reports = 5 * userBurst // through each API
 	account := newAccount("limited")
 	var rights []right
-	for _, r := range granted(t) {
+	for _, r := range granted(t, intake) {
 		rights = append(rights, r.ofAccount(account))
 	}
 	makeAccount(t, account, rights)

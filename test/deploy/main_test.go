@@ -25,7 +25,12 @@ import (
 const (
 	repository = "../.."
 	manifests  = repository + "/deploy"
+	// intake and observe are the Deployments of deploy/.
+	intake, observe = "eventd-intake", "eventd-observe"
 )
+
+// accounts are their ServiceAccounts, which have the names of the Leases, the Services and more.
+var accounts = map[string]string{intake: "eventd", observe: "eventd-observe"}
 
 var (
 	// binary is eventd as it is in the image.
@@ -89,48 +94,44 @@ func buildStatic(ctx context.Context, source, file string) error {
 
 func administrator() kubernetes.Interface { return kubernetes.NewForConfigOrDie(cluster.Config()) }
 
-// deployment is that of deploy/.
-func deployment(t *testing.T) *appsv1.Deployment { return deploymentOf(t, manifests) }
-
-func deploymentOf(t *testing.T, folder string) *appsv1.Deployment {
+// deploymentOf is one of a folder.
+func deploymentOf(t *testing.T, folder, name string) *appsv1.Deployment {
 	t.Helper()
 	for _, object := range rendered(t, folder) {
-		if d, ok := object.(*appsv1.Deployment); ok && d.Name == "eventd" {
+		if d, ok := object.(*appsv1.Deployment); ok && d.Name == name {
 			return d
 		}
 	}
-	t.Fatalf("%s has no eventd", folder)
+	t.Fatalf("%s has no %s", folder, name)
 	return nil
 }
 
-// container is the one of its Pods.
-func container(t *testing.T) *corev1.Container { return containerOf(t, manifests) }
-
-func containerOf(t *testing.T, folder string) *corev1.Container {
+// containerOf is the one of its Pods.
+func containerOf(t *testing.T, folder, name string) *corev1.Container {
 	t.Helper()
-	containers := deploymentOf(t, folder).Spec.Template.Spec.Containers
+	containers := deploymentOf(t, folder, name).Spec.Template.Spec.Containers
 	if len(containers) != 1 {
 		t.Fatalf("%d containers", len(containers))
 	}
 	return &containers[0]
 }
 
-// start runs eventd as an account, with the flags of the Deployment except for those
+// start runs the intake as an account, with the flags of its Deployment except for those
 // of this machine. It does not wait until eventd serves.
 func start(t *testing.T, account string, env ...string) *replica.Replica {
 	t.Helper()
-	return startWith(t, account, nil, env...)
+	return startAs(t, intake, account, nil, env...)
 }
 
-// startWith is start with more flags.
-func startWith(t *testing.T, account string, flags []string, env ...string) *replica.Replica {
+// startAs is start with the flags of either Deployment, and more of them.
+func startAs(t *testing.T, name, account string, flags []string, env ...string) *replica.Replica {
 	t.Helper()
 	r, err := replica.Launch(replica.Options{
 		Binary:      binary,
 		Credentials: cluster.ServiceAccount(t, metav1.NamespaceSystem, account),
 		PeerToken:   cluster.ServiceAccount(t, metav1.NamespaceSystem, account, "eventd").BearerToken,
 		Dir:         t.TempDir(),
-		Flags:       slices.Concat(deployedFlags(t), localFlags(account), flags),
+		Flags:       slices.Concat(deployedFlags(t, manifests, name), localFlags(name, account), flags),
 		Env:         env,
 	})
 	if err != nil {
@@ -140,25 +141,46 @@ func startWith(t *testing.T, account string, flags []string, env ...string) *rep
 	return r
 }
 
-// deployedFlags are the flags of the Deployment, as a kubelet would give them to
-// a Pod on this machine.
-func deployedFlags(t *testing.T) (flags []string) {
+// deployedFlags are the flags of a Deployment, as a kubelet would give them to
+// a Pod on this machine, with its configuration in a file of the test.
+func deployedFlags(t *testing.T, folder, name string) (flags []string) {
 	t.Helper()
-	for _, flag := range container(t).Args {
-		flags = append(flags, strings.NewReplacer("$(POD_IP)", "127.0.0.1", "$(POD_NAMESPACE)", metav1.NamespaceSystem).Replace(flag))
+	file := filepath.Join(t.TempDir(), "configuration.yaml")
+	if err := os.WriteFile(file, []byte(configMapOf(t, folder, accounts[name]+"-configuration").Data["configuration.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	substitute := strings.NewReplacer("$(POD_IP)", "127.0.0.1", "$(POD_NAMESPACE)", metav1.NamespaceSystem,
+		"$(EVENTD_CLUSTER_NAME)", "test", "/etc/eventd/config/configuration.yaml", file)
+	for _, flag := range containerOf(t, folder, name).Args {
+		flags = append(flags, substitute.Replace(flag))
 	}
 	return flags
+}
+
+func configMapOf(t *testing.T, folder, name string) *corev1.ConfigMap {
+	t.Helper()
+	for _, object := range rendered(t, folder) {
+		if m, ok := object.(*corev1.ConfigMap); ok && m.Name == name {
+			return m
+		}
+	}
+	t.Fatalf("%s has no ConfigMap %s", folder, name)
+	return nil
 }
 
 // localFlags replace what a Pod has: its network. They also keep the tests short: a
 // write that is not allowed is not retried, and a repeat is written soon. A Lease that
 // is not watched is read every few minutes only.
-func localFlags(account string) []string {
-	return []string{
+func localFlags(name, account string) []string {
+	flags := []string{
 		"--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect-resource-name=" + account,
 		"--leader-elect-lease-duration=15m", "--leader-elect-renew-deadline=10m", "--leader-elect-retry-period=5m",
-		"--shutdown-delay-duration=0s", "--forbidden-for=0s", "--series-heartbeat=10ms",
+		"--shutdown-delay-duration=0s",
 	}
+	if name == intake {
+		flags = append(flags, "--forbidden-for=0s", "--series-heartbeat=10ms")
+	}
+	return flags
 }
 
 // serves waits until r serves.

@@ -31,9 +31,6 @@ import (
 // complete is deploy/ with all of its options, as an overlay would have it.
 var complete = filepath.Join("testdata", "complete")
 
-// delivering is deploy/ with deploy/delivery alone.
-var delivering = filepath.Join("testdata", "delivering")
-
 // Not in parallel: kubectl reads each object and then patches it, and other tests delete theirs.
 func TestManifestsAreTakenByAnApiserverThatIsStrict(t *testing.T) {
 	for _, folder := range []string{manifests, complete} {
@@ -46,8 +43,10 @@ func TestManifestsAreTakenByAnApiserverThatIsStrict(t *testing.T) {
 				"serviceaccount", "role.rbac.authorization.k8s.io", "clusterrole.rbac.authorization.k8s.io", "lease.coordination.k8s.io",
 				"deployment.apps", "poddisruptionbudget.policy", "service", "networkpolicy.networking.k8s.io",
 			} {
-				if !strings.Contains("\n"+string(out), "\n"+kind+"/eventd") {
-					t.Errorf("%s has no %s:\n%s", folder, kind, out)
+				for _, name := range []string{intake, observe} {
+					if !strings.Contains("\n"+string(out), "\n"+kind+"/"+name) && !strings.Contains("\n"+string(out), "\n"+kind+"/"+accounts[name]) {
+						t.Errorf("%s has no %s/%s:\n%s", folder, kind, name, out)
+					}
 				}
 			}
 		}
@@ -70,8 +69,8 @@ func TestPageNamesTheKubernetesThatItIsTestedWith(t *testing.T) {
 }
 
 // podOf is what a Deployment's controller would make of its template.
-func podOf(t *testing.T, folder string) *corev1.Pod {
-	template := deploymentOf(t, folder).Spec.Template
+func podOf(t *testing.T, folder, name string) *corev1.Pod {
+	template := deploymentOf(t, folder, name).Spec.Template
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "eventd-", Labels: template.Labels, Annotations: template.Annotations},
 		Spec:       template.Spec,
@@ -93,7 +92,7 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 	}
 	// The admission plugin learns of the label by watching.
 	if err := await.Success(t.Context(), await.Timeout, func() error {
-		pod := podOf(t, manifests)
+		pod := podOf(t, manifests, intake)
 		pod.Spec.HostNetwork = true
 		pod.Spec.Containers[0].Ports[0].HostPort = pod.Spec.Containers[0].Ports[0].ContainerPort
 		if err := create(pod); !apierrors.IsForbidden(err) {
@@ -109,15 +108,17 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 		"capabilities":         func(s *corev1.PodSpec) { s.Containers[0].SecurityContext.Capabilities = nil },
 		"privilege escalation": func(s *corev1.PodSpec) { s.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil },
 	} {
-		pod := podOf(t, manifests)
+		pod := podOf(t, manifests, intake)
 		spoil(&pod.Spec)
 		if err := create(pod); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
 	for _, folder := range []string{manifests, exampleReceivers} {
-		if err := create(podOf(t, folder)); err != nil {
-			t.Errorf("%s: %v", folder, err)
+		for _, name := range []string{intake, observe} {
+			if err := create(podOf(t, folder, name)); err != nil {
+				t.Errorf("%s: %s: %v", folder, name, err)
+			}
 		}
 	}
 }
@@ -125,23 +126,27 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 // The restricted level does not require this.
 func TestContainerHasNothingToWriteTo(t *testing.T) {
 	t.Parallel()
-	c := container(t)
-	pod := deployment(t).Spec.Template.Spec.SecurityContext
-	for what, id := range map[string]*int64{"user": pod.RunAsUser, "group": pod.RunAsGroup, "group of its volumes": pod.FSGroup} {
-		if ptr.Deref(id, 0) == 0 {
-			t.Errorf("its %s is that of root, or of the image", what)
-		}
-	}
-	if added := c.SecurityContext.Capabilities.Add; len(added) > 0 {
-		t.Errorf("it has the capabilities %v", added)
-	}
-	if !ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false) {
-		t.Error("its root can be written")
-	}
-	for _, mount := range c.VolumeMounts {
-		if !mount.ReadOnly {
-			t.Errorf("%s can be written", mount.MountPath)
-		}
+	for _, name := range []string{intake, observe} {
+		t.Run(name, func(t *testing.T) {
+			c := containerOf(t, manifests, name)
+			pod := deploymentOf(t, manifests, name).Spec.Template.Spec.SecurityContext
+			for what, id := range map[string]*int64{"user": pod.RunAsUser, "group": pod.RunAsGroup, "group of its volumes": pod.FSGroup} {
+				if ptr.Deref(id, 0) == 0 {
+					t.Errorf("its %s is that of root, or of the image", what)
+				}
+			}
+			if added := c.SecurityContext.Capabilities.Add; len(added) > 0 {
+				t.Errorf("it has the capabilities %v", added)
+			}
+			if !ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false) {
+				t.Error("its root can be written")
+			}
+			for _, mount := range c.VolumeMounts {
+				if !mount.ReadOnly {
+					t.Errorf("%s can be written", mount.MountPath)
+				}
+			}
+		})
 	}
 }
 
@@ -170,43 +175,51 @@ func TestImagesHaveAVersion(t *testing.T) {
 	}
 }
 
-// options are what the Deployment's flags come to.
-func options(t *testing.T) (*app.Options, *pflag.FlagSet) {
+// options are what the flags of a Deployment come to.
+func options(t *testing.T, name string) (*app.Options, *pflag.FlagSet) {
 	t.Helper()
 	o := app.NewOptions()
 	flags := pflag.NewFlagSet("eventd", pflag.ContinueOnError)
 	for _, set := range o.Flags().FlagSets {
 		flags.AddFlagSet(set)
 	}
-	if err := flags.Parse(deployedFlags(t)); err != nil {
+	if err := flags.Parse(deployedFlags(t, manifests, name)); err != nil {
 		t.Fatal(err)
+	}
+	if err := o.Validate(); err != nil {
+		t.Error(err)
 	}
 	return o, flags
 }
 
 func TestFlagsOfTheDeploymentAreThoseOfEventd(t *testing.T) {
-	o, flags := options(t)
-	c := container(t)
-	if port := c.Ports[0].ContainerPort; int(port) != o.SecureServing.BindPort {
-		t.Errorf("it serves on %d, and the Pod says %d", o.SecureServing.BindPort, port)
-	}
-	volume := deployment(t).Spec.Template.Spec.Volumes[0]
-	token := volume.Projected.Sources[0].ServiceAccountToken
-	if token.Audience != flags.Lookup("peer-audience").Value.String() {
-		t.Errorf("the token is for %q", token.Audience)
-	}
-	mount := c.VolumeMounts[0]
-	if file := flags.Lookup("peer-token-file"); mount.Name != volume.Name || file.Value.String() != path.Join(mount.MountPath, token.Path) || file.DefValue != file.Value.String() {
-		t.Errorf("the token is at %s, and is looked for at %s (by default at %s)", path.Join(mount.MountPath, token.Path), file.Value, file.DefValue)
-	}
-	if lease := app.NewOptions().LeaseName(); !slices.ContainsFunc(granted(t), func(r right) bool { return r.resource == "leases" && r.name == lease }) {
-		t.Errorf("it is elected by the Lease %s, and has no right to that", lease)
+	for _, name := range []string{intake, observe} {
+		t.Run(name, func(t *testing.T) {
+			o, flags := options(t, name)
+			c := containerOf(t, manifests, name)
+			if port := c.Ports[0].ContainerPort; int(port) != o.SecureServing.BindPort {
+				t.Errorf("it serves on %d, and the Pod says %d", o.SecureServing.BindPort, port)
+			}
+			volumes := deploymentOf(t, manifests, name).Spec.Template.Spec.Volumes
+			volume := volumes[slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Projected != nil })]
+			token := volume.Projected.Sources[0].ServiceAccountToken
+			if token.Audience != flags.Lookup("peer-audience").Value.String() {
+				t.Errorf("the token is for %q", token.Audience)
+			}
+			mount := c.VolumeMounts[slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })]
+			if file := flags.Lookup("peer-token-file"); file.Value.String() != path.Join(mount.MountPath, token.Path) || file.DefValue != file.Value.String() {
+				t.Errorf("the token is at %s, and is looked for at %s (by default at %s)", path.Join(mount.MountPath, token.Path), file.Value, file.DefValue)
+			}
+			if lease := o.LeaseName(); lease != accounts[name] || !slices.ContainsFunc(granted(t, name), func(r right) bool { return r.resource == "leases" && r.name == lease }) {
+				t.Errorf("it is elected by the Lease %s, and has no right to that", lease)
+			}
+		})
 	}
 }
 
 // A kubelet substitutes them. The other tests have values of this machine in their place.
 func TestVariablesOfTheFlagsAreThoseOfThePod(t *testing.T) {
-	c := containerOf(t, complete)
+	c := containerOf(t, complete, observe)
 	from := map[string]corev1.EnvVarSource{}
 	for _, env := range c.Env {
 		from[env.Name] = ptr.Deref(env.ValueFrom, corev1.EnvVarSource{})
@@ -235,31 +248,39 @@ func TestVariablesOfTheFlagsAreThoseOfThePod(t *testing.T) {
 // A replica that is not ready, such as one without a leader, must not be restarted for that, nor one that
 // starts while the apiserver does not answer.
 func TestOnlyAReplicaThatDoesNotLiveIsRestarted(t *testing.T) {
-	c := container(t)
-	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe} {
-		if patience := time.Duration(probe.FailureThreshold*probe.PeriodSeconds) * time.Second; probe.HTTPGet.Path != "/livez" || patience < time.Minute {
-			t.Errorf("it is restarted if %s fails for %s", probe.HTTPGet.Path, patience)
-		}
-	}
-	if path := c.ReadinessProbe.HTTPGet.Path; path != "/readyz" {
-		t.Errorf("it gets requests while %s succeeds", path)
+	for _, name := range []string{intake, observe} {
+		t.Run(name, func(t *testing.T) {
+			c := containerOf(t, manifests, name)
+			for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe} {
+				if patience := time.Duration(probe.FailureThreshold*probe.PeriodSeconds) * time.Second; probe.HTTPGet.Path != "/livez" || patience < time.Minute {
+					t.Errorf("it is restarted if %s fails for %s", probe.HTTPGet.Path, patience)
+				}
+			}
+			if path := c.ReadinessProbe.HTTPGet.Path; path != "/readyz" {
+				t.Errorf("it gets requests while %s succeeds", path)
+			}
+		})
 	}
 }
 
 // A kubelet kills what has not ended by then.
 func TestEventdHasTimeToEnd(t *testing.T) {
-	o, flags := options(t)
-	grace := time.Duration(*deployment(t).Spec.Template.Spec.TerminationGracePeriodSeconds) * time.Second
-	if grace < o.ShutdownGracePeriod+5*time.Second {
-		t.Errorf("eventd takes up to %s to end, and is killed after %s", o.ShutdownGracePeriod, grace)
-	}
-	delay, err := flags.GetDuration("shutdown-delay-duration")
-	if err != nil || delay <= 0 || delay > o.ShutdownGracePeriod/2 {
-		t.Errorf("of the %s that it has it serves on for %s (%v)", o.ShutdownGracePeriod, delay, err)
-	}
-	ready := container(t).ReadinessProbe
-	if unready := time.Duration(ready.FailureThreshold*ready.PeriodSeconds) * time.Second; unready > o.ShutdownGracePeriod {
-		t.Errorf("that it ends is noticed after %s", unready)
+	for _, name := range []string{intake, observe} {
+		t.Run(name, func(t *testing.T) {
+			o, flags := options(t, name)
+			grace := time.Duration(*deploymentOf(t, manifests, name).Spec.Template.Spec.TerminationGracePeriodSeconds) * time.Second
+			if grace < o.ShutdownGracePeriod+5*time.Second {
+				t.Errorf("eventd takes up to %s to end, and is killed after %s", o.ShutdownGracePeriod, grace)
+			}
+			delay, err := flags.GetDuration("shutdown-delay-duration")
+			if err != nil || delay <= 0 || delay > o.ShutdownGracePeriod/2 {
+				t.Errorf("of the %s that it has it serves on for %s (%v)", o.ShutdownGracePeriod, delay, err)
+			}
+			ready := containerOf(t, manifests, name).ReadinessProbe
+			if unready := time.Duration(ready.FailureThreshold*ready.PeriodSeconds) * time.Second; unready > o.ShutdownGracePeriod {
+				t.Errorf("that it ends is noticed after %s", unready)
+			}
+		})
 	}
 }
 
@@ -268,26 +289,17 @@ func TestMemoryIsEnoughForWhateverItIsSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for folder, with := range map[string]struct {
-		configuration string
-		history       int64
-	}{manifests: {}, delivering: {"configuration.yaml", 0}, complete: {"configuration.yaml", 128 << 20}} {
-		o, _ := options(t)
-		o.ConfigFile, o.HistoryBytes = with.configuration, with.history
+	for _, name := range []string{intake, observe} {
+		o, _ := options(t, name)
 		advice := sizing.Advise(sizing.Memory(o))
-		c := containerOf(t, folder)
+		c := containerOf(t, manifests, name)
 		limit := c.Resources.Limits.Memory()
 		if limit.Value() != advice.ContainerLimit {
-			t.Errorf("%s: the limit is %d MiB, want %d", folder, limit.Value()>>20, advice.ContainerLimit>>20)
+			t.Errorf("%s: the limit is %d MiB, want %d", name, limit.Value()>>20, advice.ContainerLimit>>20)
 		}
-		var soft string
-		for _, env := range c.Env {
-			if env.Name == "GOMEMLIMIT" {
-				soft = env.Value
-			}
-		}
+		soft := c.Env[slices.IndexFunc(c.Env, func(env corev1.EnvVar) bool { return env.Name == "GOMEMLIMIT" })].Value
 		if quantity, err := resource.ParseQuantity(strings.TrimSuffix(soft, "B")); err != nil || quantity.Value() != advice.GoMemLimit {
-			t.Errorf("%s: GOMEMLIMIT is %s, want %d MiB (%v)", folder, soft, advice.GoMemLimit>>20, err)
+			t.Errorf("%s: GOMEMLIMIT is %s, want %d MiB (%v)", name, soft, advice.GoMemLimit>>20, err)
 		}
 		if said := fmt.Sprintf("`GOMEMLIMIT=%s`, and a memory limit of `%s` for the container.", soft, limit); !strings.Contains(string(page), said) {
 			t.Errorf("docs/sizing.md does not say %s", said)
@@ -297,98 +309,120 @@ func TestMemoryIsEnoughForWhateverItIsSent(t *testing.T) {
 
 // Everything that looks for eventd's Pods finds them.
 func TestSelectorsMatchThePods(t *testing.T) {
-	pods := labels.Set(deployment(t).Spec.Template.Labels)
-	selectors := map[string]*metav1.LabelSelector{}
-	add := func(kind string, s *metav1.LabelSelector) { selectors[kind] = s }
-	for _, object := range rendered(t, manifests) {
-		switch o := object.(type) {
-		case *appsv1.Deployment:
-			add("Deployment", o.Spec.Selector)
-			spec := o.Spec.Template.Spec
-			add("anti-affinity", spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector)
-			add("topology spread", spec.TopologySpreadConstraints[0].LabelSelector)
-		case *policyv1.PodDisruptionBudget:
-			add("PodDisruptionBudget", o.Spec.Selector)
-		case *networkingv1.NetworkPolicy:
-			add("NetworkPolicy", &o.Spec.PodSelector)
-			add("its egress", o.Spec.Egress[1].To[0].PodSelector)
-		case *corev1.Service:
-			add("Service", &metav1.LabelSelector{MatchLabels: o.Spec.Selector})
-		}
-	}
-	if len(selectors) != 7 {
-		t.Errorf("found the selectors of %v", slices.Sorted(maps.Keys(selectors)))
-	}
-	for kind, s := range selectors {
-		selector, err := metav1.LabelSelectorAsSelector(s)
-		if err != nil || selector.Empty() || !selector.Matches(pods) {
-			t.Errorf("%s selects %v (%v)", kind, selector, err)
-		}
+	for _, name := range []string{intake, observe} {
+		t.Run(name, func(t *testing.T) {
+			pods := labels.Set(deploymentOf(t, manifests, name).Spec.Template.Labels)
+			selectors := map[string]*metav1.LabelSelector{}
+			add := func(kind string, s *metav1.LabelSelector) { selectors[kind] = s }
+			for _, object := range rendered(t, manifests) {
+				if meta, ok := object.(metav1.Object); !ok || meta.GetName() != name && meta.GetName() != accounts[name] {
+					continue
+				}
+				switch o := object.(type) {
+				case *appsv1.Deployment:
+					add("Deployment", o.Spec.Selector)
+					spec := o.Spec.Template.Spec
+					add("anti-affinity", spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector)
+					add("topology spread", spec.TopologySpreadConstraints[0].LabelSelector)
+				case *policyv1.PodDisruptionBudget:
+					add("PodDisruptionBudget", o.Spec.Selector)
+				case *networkingv1.NetworkPolicy:
+					add("NetworkPolicy", &o.Spec.PodSelector)
+					add("its egress", o.Spec.Egress[1].To[0].PodSelector)
+				case *corev1.Service:
+					add("Service", &metav1.LabelSelector{MatchLabels: o.Spec.Selector})
+				}
+			}
+			if len(selectors) != 7 {
+				t.Errorf("found the selectors of %v", slices.Sorted(maps.Keys(selectors)))
+			}
+			for kind, s := range selectors {
+				selector, err := metav1.LabelSelectorAsSelector(s)
+				if err != nil || selector.Empty() || !selector.Matches(pods) {
+					t.Errorf("%s selects %v (%v)", kind, selector, err)
+				}
+			}
+		})
 	}
 }
 
 // A replica that is drained or replaced leaves another one that serves.
 func TestOneReplicaServesAtAnyTime(t *testing.T) {
-	d := deployment(t)
-	if *d.Spec.Replicas < 2 {
-		t.Errorf("%d replicas", *d.Spec.Replicas)
-	}
-	if unavailable := d.Spec.Strategy.RollingUpdate.MaxUnavailable; unavailable == nil || unavailable.String() != "0" {
-		t.Errorf("a rollout may take away %v", unavailable)
-	}
-	for _, object := range rendered(t, manifests) {
-		budget, ok := object.(*policyv1.PodDisruptionBudget)
-		if !ok {
-			continue
-		}
-		if most := int32(budget.Spec.MaxUnavailable.IntValue()); most < 1 || most >= *d.Spec.Replicas {
-			t.Errorf("a drain may take away %v", budget.Spec.MaxUnavailable)
-		}
-		if policy := ptr.Deref(budget.Spec.UnhealthyPodEvictionPolicy, ""); policy != policyv1.AlwaysAllow {
-			t.Errorf("a replica that is not ready is evicted %q", policy)
-		}
+	for _, name := range []string{intake, observe} {
+		t.Run(name, func(t *testing.T) {
+			d := deploymentOf(t, manifests, name)
+			if *d.Spec.Replicas < 2 {
+				t.Errorf("%d replicas", *d.Spec.Replicas)
+			}
+			if unavailable := d.Spec.Strategy.RollingUpdate.MaxUnavailable; unavailable == nil || unavailable.String() != "0" {
+				t.Errorf("a rollout may take away %v", unavailable)
+			}
+			for _, object := range rendered(t, manifests) {
+				budget, ok := object.(*policyv1.PodDisruptionBudget)
+				if !ok || budget.Name != name {
+					continue
+				}
+				if most := int32(budget.Spec.MaxUnavailable.IntValue()); most < 1 || most >= *d.Spec.Replicas {
+					t.Errorf("a drain may take away %v", budget.Spec.MaxUnavailable)
+				}
+				if policy := ptr.Deref(budget.Spec.UnhealthyPodEvictionPolicy, ""); policy != policyv1.AlwaysAllow {
+					t.Errorf("a replica that is not ready is evicted %q", policy)
+				}
+			}
+		})
 	}
 }
 
 // Replicas share neither a node nor a zone if there is another, and run if there is none. They are not evicted
 // for others.
 func TestReplicasAreSpread(t *testing.T) {
-	pod := deployment(t).Spec.Template.Spec
-	apart, spread := pod.Affinity.PodAntiAffinity, pod.TopologySpreadConstraints[0]
-	if key := apart.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.TopologyKey; key != corev1.LabelHostname || apart.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		t.Errorf("replicas are kept apart by %s, required %v", key, apart.RequiredDuringSchedulingIgnoredDuringExecution)
-	}
-	if spread.TopologyKey != corev1.LabelTopologyZone || spread.WhenUnsatisfiable != corev1.ScheduleAnyway || !slices.Contains(spread.MatchLabelKeys, appsv1.DefaultDeploymentUniqueLabelKey) {
-		t.Errorf("replicas are spread by %+v", spread)
-	}
-	if pod.PriorityClassName != "system-cluster-critical" {
-		t.Errorf("its priority is %q", pod.PriorityClassName)
+	for _, name := range []string{intake, observe} {
+		t.Run(name, func(t *testing.T) {
+			pod := deploymentOf(t, manifests, name).Spec.Template.Spec
+			apart, spread := pod.Affinity.PodAntiAffinity, pod.TopologySpreadConstraints[0]
+			if key := apart.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.TopologyKey; key != corev1.LabelHostname || apart.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+				t.Errorf("replicas are kept apart by %s, required %v", key, apart.RequiredDuringSchedulingIgnoredDuringExecution)
+			}
+			if spread.TopologyKey != corev1.LabelTopologyZone || spread.WhenUnsatisfiable != corev1.ScheduleAnyway || !slices.Contains(spread.MatchLabelKeys, appsv1.DefaultDeploymentUniqueLabelKey) {
+				t.Errorf("replicas are spread by %+v", spread)
+			}
+			if pod.PriorityClassName != "system-cluster-critical" {
+				t.Errorf("its priority is %q", pod.PriorityClassName)
+			}
+		})
 	}
 }
 
 // Clients and other replicas connect to the port that eventd serves on, from anywhere, and eventd to the
 // apiserver.
 func TestPortsAreThoseOfThePods(t *testing.T) {
-	served := container(t).Ports[0].Name
-	for _, object := range rendered(t, manifests) {
-		switch o := object.(type) {
-		case *corev1.Service:
-			if port := o.Spec.Ports[0].TargetPort.String(); port != served {
-				t.Errorf("the Service leads to the port %s", port)
-			}
-		case *networkingv1.NetworkPolicy:
-			in, peers := o.Spec.Ingress[0], o.Spec.Egress[1]
-			if len(o.Spec.Ingress) != 1 || len(in.From) > 0 || in.Ports[0].Port.String() != served || peers.Ports[0].Port.String() != served {
-				t.Errorf("the policy allows %+v, and %+v between replicas", o.Spec.Ingress, peers)
-			}
-			if !slices.Equal(o.Spec.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}) {
-				t.Errorf("the policy is for %v", o.Spec.PolicyTypes)
-			}
-			for _, port := range []string{"443 TCP", "6443 TCP"} {
-				if !allows(o, port) {
-					t.Errorf("the policy does not allow the apiserver at %s", port)
+	for _, name := range []string{intake, observe} {
+		t.Run(name, func(t *testing.T) {
+			served := containerOf(t, manifests, name).Ports[0].Name
+			for _, object := range rendered(t, manifests) {
+				if meta, ok := object.(metav1.Object); !ok || meta.GetName() != name && meta.GetName() != accounts[name] {
+					continue
+				}
+				switch o := object.(type) {
+				case *corev1.Service:
+					if port := o.Spec.Ports[0].TargetPort.String(); port != served {
+						t.Errorf("the Service leads to the port %s", port)
+					}
+				case *networkingv1.NetworkPolicy:
+					in, peers := o.Spec.Ingress[0], o.Spec.Egress[1]
+					if len(o.Spec.Ingress) != 1 || len(in.From) > 0 || in.Ports[0].Port.String() != served || peers.Ports[0].Port.String() != served {
+						t.Errorf("the policy allows %+v, and %+v between replicas", o.Spec.Ingress, peers)
+					}
+					if !slices.Equal(o.Spec.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}) {
+						t.Errorf("the policy is for %v", o.Spec.PolicyTypes)
+					}
+					for _, port := range []string{"443 TCP", "6443 TCP"} {
+						if !allows(o, port) {
+							t.Errorf("the policy does not allow the apiserver at %s", port)
+						}
+					}
 				}
 			}
-		}
+		})
 	}
 }

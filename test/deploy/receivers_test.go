@@ -31,9 +31,9 @@ func TestExampleOfReceiversFitsTogether(t *testing.T) {
 			t.Errorf("%s is not in a Secret: %+v", file, mount)
 		}
 	}
-	config := slices.IndexFunc(containerOf(t, exampleReceivers).Args, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
-	_, file, _ := strings.Cut(containerOf(t, exampleReceivers).Args[config], "=")
-	if volume, _ := mounted(t, file); volume.ConfigMap == nil || volume.ConfigMap.Name != "eventd-configuration" {
+	config := slices.IndexFunc(containerOf(t, exampleReceivers, observe).Args, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
+	_, file, _ := strings.Cut(containerOf(t, exampleReceivers, observe).Args[config], "=")
+	if volume, _ := mounted(t, file); volume.ConfigMap == nil || volume.ConfigMap.Name != observe+"-configuration" {
 		t.Errorf("%s is not in the ConfigMap", file)
 	}
 	server, err := url.Parse(stream.URL)
@@ -41,7 +41,7 @@ func TestExampleOfReceiversFitsTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, object := range rendered(t, exampleReceivers) {
-		if policy, ok := object.(*networkingv1.NetworkPolicy); ok && !allows(policy, server.Port()+" TCP") {
+		if policy, ok := object.(*networkingv1.NetworkPolicy); ok && policy.Name == observe && !allows(policy, server.Port()+" TCP") {
 			t.Errorf("the network policy does not allow port %s", server.Port())
 		}
 	}
@@ -51,7 +51,7 @@ func TestExampleOfReceiversFitsTogether(t *testing.T) {
 func TestNoVolumeIsMountedBelowAnother(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{manifests, complete, example, exampleReceivers} {
-		mounts := containerOf(t, folder).VolumeMounts
+		mounts := containerOf(t, folder, observe).VolumeMounts
 		for _, inner := range mounts {
 			for _, outer := range mounts {
 				if strings.HasPrefix(inner.MountPath, outer.MountPath+"/") {
@@ -65,7 +65,7 @@ func TestNoVolumeIsMountedBelowAnother(t *testing.T) {
 // mounted returns the volume that has a file, at the first level of its mount.
 func mounted(t *testing.T, file string) (corev1.Volume, corev1.VolumeMount) {
 	t.Helper()
-	pod := deploymentOf(t, exampleReceivers).Spec.Template.Spec
+	pod := deploymentOf(t, exampleReceivers, observe).Spec.Template.Spec
 	for _, mount := range pod.Containers[0].VolumeMounts {
 		if mount.MountPath != path.Dir(file) {
 			continue

@@ -55,7 +55,7 @@ var needs = map[string]need{
 func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 	t.Parallel()
 	const account = "eventd"
-	rights := granted(t)
+	rights := granted(t, intake)
 	waitAllowed(t, account, rights)
 	s := setScene(t, account, time.Minute)
 	for _, step := range []struct {
@@ -107,7 +107,7 @@ func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 
 // Without any one of them a check fails, because of just that.
 func TestEveryRightIsNeeded(t *testing.T) {
-	rights := granted(t)
+	rights := granted(t, intake)
 	for name := range needs {
 		if !slices.ContainsFunc(rights, func(r right) bool { return r.String() == name }) {
 			t.Errorf("%s is not granted", name)
@@ -136,21 +136,25 @@ func TestEveryRightIsNeeded(t *testing.T) {
 	}
 }
 
-// Rights are those of the account of the Pods, and of nobody else. What eventd serves, everybody may ask for.
-func TestRolesAreBoundToTheAccountOfThePods(t *testing.T) {
+// Rights are those of the accounts of the Pods, and of nobody else: what observes has none of the intake, nor the
+// other way round. What eventd serves, everybody may ask for.
+func TestRolesAreBoundToTheAccountsOfThePods(t *testing.T) {
 	for _, folder := range []string{manifests, complete} {
-		pod := deploymentOf(t, folder).Spec.Template.Spec
-		account := rbacv1.Subject{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: metav1.NamespaceSystem}
-		if !ptr.Deref(pod.AutomountServiceAccountToken, true) {
-			t.Errorf("%s: its Pods have no token", folder)
+		var own, exist []rbacv1.Subject
+		for _, name := range []string{intake, observe} {
+			pod := deploymentOf(t, folder, name).Spec.Template.Spec
+			own = append(own, rbacv1.Subject{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: metav1.NamespaceSystem})
+			if pod.ServiceAccountName != accounts[name] || !ptr.Deref(pod.AutomountServiceAccountToken, true) {
+				t.Errorf("%s: the Pods of %s are %s, and have a token: %v", folder, name, pod.ServiceAccountName, pod.AutomountServiceAccountToken)
+			}
 		}
-		exists := false
+		everybody := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:authenticated"}
 		for _, object := range rendered(t, folder) {
 			var name string
 			var subjects []rbacv1.Subject
 			switch o := object.(type) {
 			case *corev1.ServiceAccount:
-				exists = exists || o.Name == account.Name && o.Namespace == account.Namespace
+				exist = append(exist, rbacv1.Subject{Kind: "ServiceAccount", Name: o.Name, Namespace: o.Namespace})
 				continue
 			case *rbacv1.RoleBinding:
 				name, subjects = o.Name, o.Subjects
@@ -159,16 +163,22 @@ func TestRolesAreBoundToTheAccountOfThePods(t *testing.T) {
 			default:
 				continue
 			}
-			want := account
-			if name == "eventd-query" {
-				want = rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:authenticated"}
-			}
-			if !slices.Equal(subjects, []rbacv1.Subject{want}) {
-				t.Errorf("%s: %s is bound to %v, not to %v", folder, name, subjects, want)
+			if len(subjects) != 1 || !slices.Contains(own, subjects[0]) && (name != "eventd-query" || subjects[0] != everybody) {
+				t.Errorf("%s: %s is bound to %v", folder, name, subjects)
 			}
 		}
-		if !exists {
-			t.Errorf("%s: there is no ServiceAccount %s", folder, account.Name)
+		if !slices.Equal(exist, own) {
+			t.Errorf("%s: there are the ServiceAccounts %v", folder, exist)
+		}
+	}
+	for _, r := range granted(t, intake) {
+		if r.resource == "events" && (r.verb == "list" || r.verb == "watch" || r.verb == "get") {
+			t.Errorf("the intake may %s", r)
+		}
+	}
+	for _, r := range granted(t, observe) {
+		if r.resource == "events" && r.namespace != metav1.NamespaceSystem && r.verb != "list" && r.verb != "watch" {
+			t.Errorf("what observes may %s", r)
 		}
 	}
 }

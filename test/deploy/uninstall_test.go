@@ -17,10 +17,10 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// installed is install/ with all components that need nothing else in the cluster.
+// installed is deploy/ with all components that need nothing else in the cluster.
 var installed = filepath.Join("testdata", "installed")
 
-// installation is two replicas of installed in a cluster of their own, which have stored all that they ever
+// installation is two replicas of each Deployment of installed in a cluster of their own, which have stored all that they ever
 // store.
 type installation struct {
 	cluster   *testenv.ControlPlane
@@ -30,8 +30,8 @@ type installation struct {
 	replicas  []*replica.Replica
 }
 
-// install applies installed, and runs two replicas with its flags, its configuration and the rights of its
-// account. It returns when both are ready, and the Lease, the CA, the cursors and a client's Event are stored.
+// install applies installed, and runs its replicas with their flags, their configuration and the rights of their
+// accounts. It returns when both are ready, and the Lease, the CA, the cursors and a client's Event are stored.
 func install(t *testing.T) *installation {
 	t.Helper()
 	i := &installation{cluster: testenv.StartForTest(t, testenv.Options{})}
@@ -40,18 +40,17 @@ func install(t *testing.T) *installation {
 	reporter := replica.Reporter(t, i.cluster, i.namespace)
 	i.before = takeInventory(t, i.cluster)
 	i.kubectl(t, "apply", "-k", installed, "--validate=strict")
-	flags := i.flags(t)
-	for range 2 {
+	for _, name := range []string{intake, intake, observe, observe} {
 		r := replica.Run(t, i.cluster, replica.Options{
 			Binary:      binary,
-			Credentials: i.cluster.ServiceAccount(t, metav1.NamespaceSystem, "eventd"),
-			PeerToken:   i.cluster.ServiceAccount(t, metav1.NamespaceSystem, "eventd", "eventd").BearerToken,
-			Flags:       flags,
+			Credentials: i.cluster.ServiceAccount(t, metav1.NamespaceSystem, accounts[name]),
+			PeerToken:   i.cluster.ServiceAccount(t, metav1.NamespaceSystem, accounts[name], "eventd").BearerToken,
+			Flags:       i.flags(t, name),
 		})
 		await.Until(t, "a replica is ready", func() bool { return ready(t, r) == nil })
 		i.replicas = append(i.replicas, r)
 	}
-	for n, r := range i.replicas {
+	for n, r := range i.replicas[:2] {
 		client := kubernetes.NewForConfigOrDie(r.Config(reporter)).CoreV1().Events(i.namespace)
 		if _, err := client.Create(t.Context(), replica.Event(i.namespace, fmt.Sprint("event-", n), "web-0"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -80,26 +79,24 @@ func (i *installation) stored(t *testing.T, name, key string) bool {
 	return err == nil && found.Data[key] != ""
 }
 
-// flags are those of the Deployment, as a kubelet gives them to a Pod, on this machine: with another network, and
-// a file in place of the mounted ConfigMap, which has a receiver.
-func (i *installation) flags(t *testing.T) (flags []string) {
+// flags are those of a Deployment, as a kubelet gives them to a Pod, on this machine: with another network. Those that
+// observe have a receiver.
+func (i *installation) flags(t *testing.T, name string) []string {
 	t.Helper()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "configuration.yaml")
-	configuration := fmt.Sprintf(`{apiVersion: config.eventd.io/v1alpha1, kind: EventdConfiguration,
-receivers: [{name: archive, jsonLines: {path: %q}}]}`, filepath.Join(dir, "archive.jsonl"))
-	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	substitute := strings.NewReplacer("$(POD_IP)", "127.0.0.1", "$(POD_NAMESPACE)", metav1.NamespaceSystem,
-		"$(EVENTD_CLUSTER_NAME)", "test", "/etc/eventd/config/configuration.yaml", file)
-	for _, flag := range containerOf(t, installed).Args {
-		if !strings.Contains(flag, "--peer-token-file=") {
-			flags = append(flags, substitute.Replace(flag))
-		}
-	}
+	flags := slices.DeleteFunc(deployedFlags(t, installed, name), func(flag string) bool { return strings.Contains(flag, "--peer-token-file=") })
 	// A replica on this machine cannot have the port and the address of the other one.
-	return append(flags, "--bind-address=127.0.0.1", "--secure-port=0")
+	flags = append(flags, "--bind-address=127.0.0.1", "--secure-port=0")
+	if name == observe {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "receiver.yaml")
+		configuration := fmt.Sprintf(`{apiVersion: config.eventd.io/v1alpha1, kind: EventdConfiguration,
+receivers: [{name: archive, jsonLines: {path: %q}}]}`, filepath.Join(dir, "archive.jsonl"))
+		if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, "--config="+file)
+	}
+	return flags
 }
 
 // wantNothingLeft checks that the cluster has the objects that it had without eventd.
@@ -130,11 +127,12 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	i := install(t)
 	i.wantAllFound(t)
 	// Here is no kubelet, and no garbage collector for which the Deployment waits.
-	i.kubectl(t, "delete", "-n", metav1.NamespaceSystem, "deployment", "eventd", "--cascade=foreground", "--wait=false")
+	i.kubectl(t, "delete", "-n", metav1.NamespaceSystem, "deployment", intake, observe, "--cascade=foreground", "--wait=false")
 	for _, r := range i.replicas {
 		r.Terminate(t)
 	}
-	i.kubectl(t, "patch", "-n", metav1.NamespaceSystem, "deployment", "eventd", "--type=merge", `-p={"metadata":{"finalizers":null}}`)
+	i.kubectl(t, "patch", "-n", metav1.NamespaceSystem, "deployment", intake, "--type=merge", `-p={"metadata":{"finalizers":null}}`)
+	i.kubectl(t, "patch", "-n", metav1.NamespaceSystem, "deployment", observe, "--type=merge", `-p={"metadata":{"finalizers":null}}`)
 	i.kubectl(t, "delete", "-k", installed, "--ignore-not-found")
 	i.wantNothingLeft(t)
 }

@@ -30,7 +30,7 @@ func startWithFile(t *testing.T, file, receiver, configuration string, flags ...
 	t.Helper()
 	c := testenv.Shared(t)
 	replica.Deploy(t, c)
-	replica.DeployDelivery(t, c)
+	replica.DeployObserve(t, c)
 	configuration = "apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\n" + configuration
 	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)

@@ -36,8 +36,7 @@ type shown map[string]string
 func TestWhatIsShownIsThatOfTheMetrics(t *testing.T) {
 	c := testenv.Shared(t)
 	account := replica.Deploy(t, c)
-	replica.DeployDelivery(t, c)
-	replica.DeployHistory(t, c)
+	replica.DeployObserve(t, c)
 	file := filepath.Join(t.TempDir(), "configuration.yaml")
 	configuration := `apiVersion: config.eventd.io/v1alpha1
 kind: EventdConfiguration

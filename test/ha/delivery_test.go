@@ -203,7 +203,7 @@ receivers:
 		t.Fatal(err)
 	}
 	credentials := replica.Deploy(t, cluster)
-	replica.DeployDelivery(t, cluster)
+	replica.DeployObserve(t, cluster)
 	d.fleet = start(credentials, []string{"--config=" + file, "--cluster-name=ha"})
 	client := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1()
 	namespace := cluster.Namespace(t)

@@ -25,7 +25,7 @@ import (
 )
 
 // rollouts are those of a Deployment of two replicas under load, from one release to another. It
-// has the flags and the rights of deploy/, deploy/delivery and deploy/history, but that most writes
+// has the flags and the rights of deploy/, but that most writes
 // are deferred, so that each replica leaves some to the next one.
 type rollouts struct {
 	*handovers
@@ -49,7 +49,7 @@ func startRollouts(t *testing.T, binary string) *rollouts {
 	t.Helper()
 	const moreRecorders = 3
 	cluster := testenv.Shared(t)
-	replica.DeployHistory(t, cluster)
+	replica.DeployObserve(t, cluster)
 	r := &rollouts{forwarded: map[pair]float64{}}
 	r.out = startDeliveringFleet(t, cluster, func(credentials *rest.Config, flags []string) *fleet {
 		flags = slices.Concat(deferAll, longLease, []string{"--history-bytes=32Mi"}, flags)

@@ -45,7 +45,7 @@ func (l *load) report(ctx context.Context, during time.Duration) experience {
 func TestFiftyTailsDelayNoReport(t *testing.T) {
 	c := testenv.Shared(t)
 	credentials := replica.Deploy(t, c)
-	replica.DeployHistory(t, c)
+	replica.DeployObserve(t, c)
 	g := startEventd(t, c, credentials, "--history-bytes=64Mi")
 	newAccount(t, g.config(c.Config()), "") // so that all readings of metrics share a connection: client-go keeps one only while it has a user
 	l := &load{account: g.account(t, "load", "create", "patch")}

@@ -37,7 +37,7 @@ func TestNothingIsSaidOfMetricsThatAreNot(t *testing.T) {
 func TestAlertsAreAboutValuesThatThereAre(t *testing.T) {
 	known := pageMetrics(t)
 	selector := regexp.MustCompile(`(\w+)\{([^}]*)\}`)
-	matcher := regexp.MustCompile(`(outcome|reason|class|transition|state|result)!?=~?"([^"]*)"`)
+	matcher := regexp.MustCompile(`(outcome|reason|class|transition|state|result|role)!?=~?"([^"]*)"`)
 	_, rules := ruleFile(t)
 	checked := 0
 	for _, r := range rules {

@@ -24,25 +24,27 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/cmd/eventd/app"
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/process"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// A Prometheus with the rights of deploy/monitoring scrapes two replicas while Events
-// go through both, and one hands over to the other.
-func TestPrometheusSeesTwoReplicas(t *testing.T) {
+// A Prometheus with the rights of deploy/monitoring scrapes two replicas of the intake while Events
+// go through both, and one hands over to the other, and one replica of observe.
+func TestPrometheusSeesBothRoles(t *testing.T) {
 	program := prometheusTool(t, "prometheus")
 	cluster := testenv.Shared(t)
 	reader, stranger := metricsReader(t, cluster)
-	replicas := []*replica.Replica{startReplica(t, cluster), startReplica(t, cluster)}
+	replicas := []*replica.Replica{startReplica(t, cluster, app.RoleIntake), startReplica(t, cluster, app.RoleIntake)}
+	observe := startReplica(t, cluster, app.RoleObserve)
 	if _, err := replicas[0].Metrics(t.Context(), stranger); !apierrors.IsForbidden(err) {
 		t.Errorf("without the right to /metrics: %v", err)
 	}
-	p := startPrometheus(t, program, writeConfig(t, reader.BearerToken, address(replicas[0]), address(replicas[1])))
-	waitFor(t, "both replicas to be scraped, and one to lead", func() error {
-		return p.wants(`sum(up{job="eventd"}) == 2 and sum(eventd_election_leading{job="eventd"}) == 1`)
+	p := startPrometheus(t, program, writeConfig(t, reader.BearerToken, address(replicas[0]), address(replicas[1]), address(observe)))
+	waitFor(t, "all replicas to be scraped, and one of each role to lead", func() error {
+		return p.wants(`sum(up{job="eventd"}) == 3 and count(sum by (role) (eventd_election_leading{job="eventd"}) == 1) == 2`)
 	})
 
 	recorded := 0
@@ -52,7 +54,7 @@ func TestPrometheusSeesTwoReplicas(t *testing.T) {
 	// A replica reports by itself that it has become the leader; half of the others
 	// were reported to the one that does not lead.
 	waitFor(t, "the accounts to agree", func() error {
-		return p.wants(fmt.Sprintf(`sum(eventd_occurrences_recorded_total) - sum(eventd_election_transitions_total{transition="became"}) == %d
+		return p.wants(fmt.Sprintf(`sum(eventd_occurrences_recorded_total) - sum(eventd_election_transitions_total{role="intake", transition="became"}) == %d
 			and sum(eventd_occurrences_recorded_total) - sum(eventd_occurrences_settled_total) - sum(eventd_occurrences_pending) == 0
 			and sum(eventd_occurrences_settled_total{outcome=~"dropped|uncertain"}) == 0
 			and sum(eventd_relay_requests_total{code=~"20."}) == %d`, recorded, recorded/len(replicas)))
@@ -64,12 +66,12 @@ func TestPrometheusSeesTwoReplicas(t *testing.T) {
 	wantRulesAreSilent(t, p)
 
 	leader := replicas[0]
-	if p.wants(fmt.Sprintf(`eventd_election_leading{instance=%q} == 1`, address(leader))) != nil {
+	if p.wants(fmt.Sprintf(`eventd_election_leading{role="intake", instance=%q} == 1`, address(leader))) != nil {
 		leader = replicas[1]
 	}
 	leader.Terminate(t)
 	waitFor(t, "the other to be seen as the leader", func() error {
-		return p.wants(fmt.Sprintf(`eventd_election_leading{instance!=%q} == 1`, address(leader)))
+		return p.wants(fmt.Sprintf(`eventd_election_leading{role="intake", instance!=%q} == 1`, address(leader)))
 	})
 	for _, a := range readDashboard(t).Annotations.List {
 		waitFor(t, a.Name+" to show it", func() error { return p.wantsValue(forJob(a.Expr)) })
@@ -79,7 +81,10 @@ func TestPrometheusSeesTwoReplicas(t *testing.T) {
 			r.Terminate(t)
 		}
 	}
-	waitFor(t, "nobody to be seen", func() error { return p.wants(`ALERTS{alertname="EventdAbsent"} == 1`) })
+	waitFor(t, "no intake to be seen", func() error { return p.wants(`ALERTS{alertname="EventdIntakeAbsent"} == 1`) })
+	if p.wants(`ALERTS{alertname="EventdObserveAbsent"}`) == nil {
+		t.Error("observe is said to be absent")
+	}
 }
 
 // metricsReader returns the credentials of the account that may read metrics by

@@ -2,13 +2,16 @@ package monitoring
 
 import (
 	"flag"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eventd/eventd/cmd/eventd/app"
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
@@ -45,17 +48,48 @@ func run(t *testing.T, program string, arguments ...string) string {
 	return string(out)
 }
 
-// startReplica starts an eventd as the ServiceAccount of deploy/, with leader election and a
-// receiver, and waits until it serves.
-func startReplica(t *testing.T, c *testenv.ControlPlane) *replica.Replica {
+// configurations are those of the roles: a rule that does nothing, and a receiver.
+var configurations = map[string]string{
+	app.RoleIntake: `
+intake:
+- {name: noise, match: event.reason == "Noise", drop: true, dryRun: true}
+`,
+	app.RoleObserve: `
+receivers:
+- {name: archive, from: Oldest, jsonLines: {path: events.jsonl}}
+routes:
+- {name: all, receivers: [archive]}
+metrics:
+- name: events
+`,
+}
+
+// startReplica starts an eventd of a role, or of both, as a ServiceAccount of deploy/, with leader election and all
+// that it can have, and waits until it serves.
+func startReplica(t *testing.T, c *testenv.ControlPlane, role string) *replica.Replica {
 	t.Helper()
-	credentials := replica.Deploy(t, c)
-	file := filepath.Join(filepath.Dir(t.TempDir()), "events.jsonl") // of all replicas of the test
-	replica.DeployDelivery(t, c)
-	replica.DeployHistory(t, c)
-	return replica.Run(t, c, replica.Options{
-		Credentials: credentials, PeerToken: replica.PeerToken(t, c), Flags: append(replica.Delivering(t, "archive", file), "--history-bytes=8Mi", "--serving-ca=managed"),
-	})
+	o := replica.Options{Credentials: replica.Deploy(t, c), PeerToken: replica.PeerToken(t, c)}
+	if role == app.RoleObserve {
+		o.Credentials = c.ServiceAccount(t, metav1.NamespaceSystem, "eventd-observe")
+		o.PeerToken = c.ServiceAccount(t, metav1.NamespaceSystem, "eventd-observe", "eventd").BearerToken
+	} else {
+		replica.DeployObserve(t, c)
+	}
+	dir := t.TempDir()
+	configuration := "apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\n"
+	o.Flags = []string{"--role=" + role, "--config=" + filepath.Join(dir, "configuration.yaml")}
+	if role != app.RoleObserve {
+		configuration += configurations[app.RoleIntake]
+		o.Flags = append(o.Flags, "--serving-ca=managed")
+	}
+	if role != app.RoleIntake {
+		configuration += strings.ReplaceAll(configurations[app.RoleObserve], "events.jsonl", filepath.Join(dir, "events.jsonl"))
+		o.Flags = append(o.Flags, "--cluster-name=test", "--history-bytes=8Mi")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "configuration.yaml"), []byte(configuration), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return replica.Run(t, c, o)
 }
 
 // address is host and port.

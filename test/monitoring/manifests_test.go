@@ -120,19 +120,21 @@ func findServiceMonitor(t *testing.T) (m serviceMonitor) {
 
 // By these fields an operator finds the replicas, and gives them the job that all
 // alerts and panels go by. An apiserver takes others just as well.
-func TestServiceMonitorIsAboutTheService(t *testing.T) {
+func TestServiceMonitorIsAboutTheServices(t *testing.T) {
 	m := findServiceMonitor(t)
-	var service corev1.Service
-	find(t, "Service", "eventd", &service)
 	selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
-	if err != nil || selector.Empty() || !selector.Matches(labels.Set(service.Labels)) || m.Namespace != service.Namespace {
-		t.Errorf("it selects %v in %s, and the Service has %v in %s (%v)", selector, m.Namespace, service.Labels, service.Namespace, err)
-	}
-	if !slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == m.Spec.Endpoints[0].Port }) {
-		t.Errorf("it scrapes the port %q, and the Service has %v", m.Spec.Endpoints[0].Port, service.Spec.Ports)
-	}
-	if job := service.Labels[m.Spec.JobLabel]; job != "eventd" {
-		t.Errorf("by the label %s the job is %q", m.Spec.JobLabel, job)
+	for _, name := range []string{"eventd", "eventd-observe"} {
+		var service corev1.Service
+		find(t, "Service", name, &service)
+		if err != nil || selector.Empty() || !selector.Matches(labels.Set(service.Labels)) || m.Namespace != service.Namespace {
+			t.Errorf("it selects %v in %s, and %s has %v in %s (%v)", selector, m.Namespace, name, service.Labels, service.Namespace, err)
+		}
+		if !slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == m.Spec.Endpoints[0].Port }) {
+			t.Errorf("it scrapes the port %q, and %s has %v", m.Spec.Endpoints[0].Port, name, service.Spec.Ports)
+		}
+		if job := service.Labels[m.Spec.JobLabel]; job != "eventd" {
+			t.Errorf("by the label %s the job of %s is %q", m.Spec.JobLabel, name, job)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/eventd/eventd/cmd/eventd/app"
 	"github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -108,6 +109,7 @@ var open = map[string]string{
 	"version":   "of eventd",
 	"commit":    "of the source",
 	"goversion": "of the compiler",
+	"role":      "`intake`, `observe`, or `all`",
 	"hash":      "SHA-256",
 	"receiver":  "of the configuration",
 	"route":     "of the configuration",
@@ -157,7 +159,7 @@ func TestPageOfMetricsIsUpToDate(t *testing.T) {
 func liveMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	cluster := testenv.Shared(t)
-	r := startReplica(t, cluster)
+	r := startReplica(t, cluster, app.RoleAll)
 	text, err := metrics.Text(t.Context(), r.Config(cluster.Config()))
 	if err != nil {
 		t.Fatal(err)

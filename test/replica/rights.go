@@ -1,14 +1,12 @@
 package replica
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -28,8 +26,10 @@ const (
 // its rights are in force. With audiences they are a token for those only.
 func Deploy(t testing.TB, c *testenv.ControlPlane, audiences ...string) *rest.Config {
 	t.Helper()
-	if err := c.Apply(t.Context(), manifests); err != nil {
-		t.Fatal(err)
+	for _, file := range []string{"intake/serviceaccount.yaml", "intake/rbac.yaml", "intake/servingca.yaml", "observe/serviceaccount.yaml", "observe/rbac.yaml"} {
+		if err := c.Apply(t.Context(), manifests+"/"+file); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var reviews []authorizationv1.SubjectAccessReviewSpec
 	for _, right := range []authorizationv1.ResourceAttributes{ // one of each binding
@@ -48,61 +48,36 @@ func Deploy(t testing.TB, c *testenv.ControlPlane, audiences ...string) *rest.Co
 	return c.ServiceAccount(t, metav1.NamespaceSystem, account, audiences...)
 }
 
-// DeployDelivery applies deploy/delivery, beside what Deploy has applied, and returns once its rights
-// are in force.
-func DeployDelivery(t testing.TB, c *testenv.ControlPlane) {
+// DeployObserve gives the account of Deploy the rights of those that observe too, for processes that do both, and
+// returns once they are in force.
+func DeployObserve(t testing.TB, c *testenv.ControlPlane) {
 	t.Helper()
-	deployComponent(t, c, "delivery",
-		authorizationv1.ResourceAttributes{Verb: "watch", Resource: "events"},
-		authorizationv1.ResourceAttributes{Verb: "patch", Resource: "configmaps", Namespace: metav1.NamespaceSystem, Name: "eventd-cursors"})
-}
-
-// DeployHistory applies deploy/history, beside what Deploy has applied, and returns once its rights are in
-// force.
-func DeployHistory(t testing.TB, c *testenv.ControlPlane) {
-	t.Helper()
-	deployComponent(t, c, "history", authorizationv1.ResourceAttributes{Verb: "watch", Resource: "events"})
-}
-
-func deployComponent(t testing.TB, c *testenv.ControlPlane, name string, rights ...authorizationv1.ResourceAttributes) {
-	t.Helper()
-	if err := c.Apply(t.Context(), manifests+"/"+name); err != nil {
-		t.Fatal(err)
+	client := kubernetes.NewForConfigOrDie(c.Config())
+	meta := metav1.ObjectMeta{Name: account + "-observes", Namespace: metav1.NamespaceSystem}
+	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: metav1.NamespaceSystem, Name: account}}
+	_, all := client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: meta.Name}, Subjects: subjects, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: account + "-observe"},
+	}, metav1.CreateOptions{})
+	_, own := client.RbacV1().RoleBindings(meta.Namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: account + "-observe"},
+	}, metav1.CreateOptions{})
+	for _, err := range []error{all, own} {
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
 	}
 	var reviews []authorizationv1.SubjectAccessReviewSpec
-	for _, right := range rights {
+	for _, right := range []authorizationv1.ResourceAttributes{
+		{Verb: "watch", Resource: "events"},
+		{Verb: "patch", Resource: "configmaps", Namespace: metav1.NamespaceSystem, Name: "eventd-cursors"},
+	} {
 		reviews = append(reviews, authorizationv1.SubjectAccessReviewSpec{
 			User: testenv.User(metav1.NamespaceSystem, account), ResourceAttributes: &right,
 		})
 	}
-	if err := testenv.WaitAllowed(t.Context(), kubernetes.NewForConfigOrDie(c.Config()), reviews...); err != nil {
+	if err := testenv.WaitAllowed(t.Context(), client, reviews...); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// Delivering returns the flags of a replica whose receiver with a name, and a cursor of its own,
-// delivers to a file. It also has an intake rule, which does nothing.
-func Delivering(t testing.TB, name, file string) []string {
-	t.Helper()
-	configuration := filepath.Join(t.TempDir(), "configuration.yaml")
-	if err := os.WriteFile(configuration, fmt.Appendf(nil, `
-apiVersion: config.eventd.io/v1alpha1
-kind: EventdConfiguration
-intake:
-- {name: noise, match: event.reason == "Noise", drop: true, dryRun: true}
-receivers:
-- name: %s
-  from: Oldest
-  jsonLines: {path: %q}
-routes:
-- name: all
-  receivers: [%[1]s]
-metrics:
-- name: events
-`, name, file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return []string{"--config=" + configuration, "--cluster-name=test"}
 }
 
 // PeerToken is the token by which replicas recognize each other.

@@ -114,7 +114,7 @@ func through(t testing.TB, account *rest.Config) *reader {
 // another one who comes on the same connections.
 func TestUsersOfTheApiserverHaveLimitsOfTheirOwn(t *testing.T) {
 	r := newReplicas(t)
-	replica.DeployHistory(t, r.cluster)
+	replica.DeployObserve(t, r.cluster)
 	api := r.aggregate()
 	alone := r.start(append(api.flags, "--leader-elect=false", "--history-bytes=8Mi")...)
 	api.passTo(alone)

@@ -131,7 +131,7 @@ func newConfiguration(o *Options, registry prometheus.Registerer, apply ...func(
 		return nil, err
 	}
 	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, takes: o.Takes(), observes: o.Observes(),
-		apply: apply, metrics: newConfigurationMetrics(registry), intake: intake, routes: routes}, nil
+		apply: apply, metrics: newConfigurationMetrics(ofRole(o.Role, registry)), intake: intake, routes: routes}, nil
 }
 
 // load puts the content of the file in force, unless it is that of the last load.

@@ -38,7 +38,7 @@ func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 		return err
 	}
 	options.OnNewLeader = func(leader election.Leader) { p.setLeader(ctx, leader) }
-	options.Registerer = p.registry
+	options.Registerer = ofRole(p.options.Role, p.registry)
 	elector, err := election.New(options)
 	if err != nil {
 		return err

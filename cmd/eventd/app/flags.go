@@ -120,7 +120,7 @@ func (o *Options) addObservationFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ClusterName, "cluster-name", o.ClusterName,
 		"Name of the cluster in every record that is delivered. Required with receivers.")
 	fs.Var(bytesValue{&o.HistoryBytes}, "history-bytes",
-		"Maximum memory of the history of observed Events, which timelines and tails show; 0 is none. Every replica observes all Events, and needs the right to list and watch them: deploy/history.")
+		"Maximum memory of the history of observed Events, which timelines and tails show; 0 is none. Every replica observes all Events, and needs the right to list and watch them: deploy/observe.")
 }
 
 func (o *Options) addSharedFlags(fs *pflag.FlagSet) {
@@ -141,7 +141,7 @@ func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&l.RetryPeriod, "leader-elect-retry-period", l.RetryPeriod,
 		"Time between two renewals of the lease, and between two reads by a standby without watch events.")
 	fs.StringVar(&l.ResourceName, "leader-elect-resource-name", l.ResourceName,
-		"Name of the Lease; by default eventd, and eventd-observe with --role=observe. deploy/ grants rights to eventd only.")
+		"Name of the Lease; by default eventd, and eventd-observe with --role=observe. deploy/ grants rights to these only.")
 	fs.StringVar(&l.ResourceNamespace, "leader-elect-resource-namespace", l.ResourceNamespace,
 		"Namespace of the Lease.")
 	fs.Var(onLostValue{&l.OnLost}, "on-lost-lease",

@@ -85,7 +85,7 @@ func (r *reader) awaitEvents(path string, n int) (items []v1alpha1.TimelineItem)
 // Each figure of the status is that of /metrics, and the rest that of the election and the flags.
 func TestStatusIsThatOfTheMetrics(t *testing.T) {
 	r := newReplicas(t)
-	replica.DeployHistory(t, r.cluster)
+	replica.DeployObserve(t, r.cluster)
 	leader := r.start("--history-bytes=8Mi")
 	leader.awaitLeader()
 	standby := r.start()

@@ -53,7 +53,7 @@ func (r *replicas) newReaders() *readers {
 // apiserver.
 func TestQueriesShowWhatTheApiserverWouldShow(t *testing.T) {
 	r := newReplicas(t)
-	replica.DeployHistory(t, r.cluster)
+	replica.DeployObserve(t, r.cluster)
 	api := r.aggregate()
 	flags := append(api.flags, "--history-bytes=8Mi")
 	leader := r.start(flags...)

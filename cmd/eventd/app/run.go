@@ -126,7 +126,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	if err != nil {
 		return nil, err
 	}
-	p := &process{options: o, registry: newRegistry(), started: time.Now(), flags: o.changedFlags()}
+	p := &process{options: o, registry: newRegistry(o.Role), started: time.Now(), flags: o.changedFlags()}
 	if p.serving, err = newServing(o, p.registry); err != nil {
 		return nil, err
 	}

@@ -48,17 +48,19 @@ func withCluster(ctx context.Context, do func(*cluster) error) (err error) {
 }
 
 func (c *cluster) prepare(ctx context.Context) error {
-	if err := errors.Join(c.plane.Apply(ctx, "deploy"), c.plane.Apply(ctx, "deploy/delivery")); err != nil {
-		return err
+	for _, file := range []string{"deploy/observe/serviceaccount.yaml", "deploy/observe/rbac.yaml", "deploy/observe/cursors.yaml"} {
+		if err := c.plane.Apply(ctx, file); err != nil {
+			return err
+		}
 	}
 	var accountErr, peerErr error
-	c.account, accountErr = c.plane.TokenConfig(ctx, metav1.NamespaceSystem, "eventd")
-	c.peer, peerErr = c.plane.TokenConfig(ctx, metav1.NamespaceSystem, "eventd", "eventd")
+	c.account, accountErr = c.plane.TokenConfig(ctx, metav1.NamespaceSystem, "eventd-observe")
+	c.peer, peerErr = c.plane.TokenConfig(ctx, metav1.NamespaceSystem, "eventd-observe", "eventd")
 	client, clientErr := kubernetes.NewForConfig(c.plane.Config())
 	if err := errors.Join(accountErr, peerErr, clientErr); err != nil {
 		return err
 	}
-	user := testenv.User(metav1.NamespaceSystem, "eventd")
+	user := testenv.User(metav1.NamespaceSystem, "eventd-observe")
 	err := testenv.WaitAllowed(ctx, client,
 		authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "watch", Resource: "events"}},
 		authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{

@@ -46,7 +46,7 @@ func newEventd(ctx context.Context, c *cluster, replicas int, to []*destination)
 	}
 	e := &eventd{cluster: c, admin: c.plane.Config(), options: replica.Options{
 		Binary: *eventdBinary, Credentials: c.account,
-		Flags: []string{"--config=" + config, "--cluster-name=bench"},
+		Flags: []string{"--role=observe", "--config=" + config, "--cluster-name=bench"},
 	}}
 	if replicas > 1 {
 		e.options.PeerToken = c.peer.BearerToken

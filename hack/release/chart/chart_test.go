@@ -71,11 +71,11 @@ func TestArchiveHasTheFilesOfTheChartAndTheVersion(t *testing.T) {
 	t.Parallel()
 	files := unpacked(t, packed(t, folder, Release{Version: "v1.2.3-rc.1"}))
 	for file, want := range map[string]string{
-		"eventd/values.yaml":            folder + "/values.yaml",
-		"eventd/values.schema.json":     folder + "/values.schema.json",
-		"eventd/templates/NOTES.txt":    folder + "/templates/NOTES.txt",
-		"eventd/files/dashboard.json":   "../../../deploy/monitoring/dashboard.json", // not a link
-		"eventd/templates/service.yaml": folder + "/templates/service.yaml",
+		"eventd/values.yaml":           folder + "/values.yaml",
+		"eventd/values.schema.json":    folder + "/values.schema.json",
+		"eventd/templates/NOTES.txt":   folder + "/templates/NOTES.txt",
+		"eventd/files/dashboard.json":  "../../../deploy/monitoring/dashboard.json", // not a link
+		"eventd/templates/intake.yaml": folder + "/templates/intake.yaml",
 	} {
 		content, err := os.ReadFile(want)
 		if err != nil {

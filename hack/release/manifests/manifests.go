@@ -1,4 +1,4 @@
-// Package manifests renders the files that are applied from the folders install/ and deploy/.
+// Package manifests renders the files that are applied from the folder deploy/.
 package manifests
 
 import (
@@ -25,7 +25,7 @@ type Source struct {
 	Repository, Digest string
 }
 
-// Install is all that install/ has, for one "kubectl apply".
+// Install is all that deploy/ has, for one "kubectl apply".
 func (s Source) Install() ([]byte, error) {
 	objects, err := s.render()
 	if err != nil {
@@ -34,19 +34,11 @@ func (s Source) Install() ([]byte, error) {
 	return objects.AsYaml()
 }
 
-// Components are those folders of deploy/ that can be added to install/.
+// Components are those folders of deploy/ that can be added to it.
 func (s Source) Components() (names []string, err error) {
-	installed, err := kustomization(filepath.Join(s.Folder, "install"))
-	if err != nil {
-		return nil, err
-	}
 	folders, err := filepath.Glob(filepath.Join(s.Folder, "deploy", "*", konfig.DefaultKustomizationFileName()))
 	if err != nil {
 		return nil, err
-	}
-	has := map[string]bool{}
-	for _, component := range installed.Components {
-		has[filepath.Base(component)] = true
 	}
 	for _, file := range folders {
 		folder := filepath.Dir(file)
@@ -54,14 +46,14 @@ func (s Source) Components() (names []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if name := filepath.Base(folder); k.Kind == types.ComponentKind && !has[name] {
-			names = append(names, name)
+		if k.Kind == types.ComponentKind {
+			names = append(names, filepath.Base(folder))
 		}
 	}
 	return names, nil
 }
 
-// Component is what a component adds to install/, and changes in it.
+// Component is what a component adds to deploy/, and changes in it.
 func (s Source) Component(name string) ([]byte, error) {
 	installed, err := s.render()
 	if err != nil {
@@ -88,15 +80,15 @@ func (s Source) Component(name string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// render is install/ with components, and the image.
+// render is deploy/ with components, and the image.
 func (s Source) render(components ...string) (resmap.ResMap, error) {
-	files, err := inMemory(s.Folder, "install", "deploy")
+	files, err := inMemory(s.Folder, "deploy")
 	if err != nil {
 		return nil, err
 	}
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
-		Resources: []string{"../install"},
+		Resources: []string{"../deploy"},
 		Images:    []types.Image{{Name: "eventd", NewName: s.Repository, Digest: s.Digest}},
 	}
 	for _, component := range components {
@@ -111,7 +103,7 @@ func (s Source) render(components ...string) (resmap.ResMap, error) {
 	}
 	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/release")
 	if err != nil {
-		return nil, fmt.Errorf("install/ with the components [%s]: %w", strings.Join(components, " "), err)
+		return nil, fmt.Errorf("deploy/ with the components [%s]: %w", strings.Join(components, " "), err)
 	}
 	return objects, nil
 }

@@ -34,14 +34,14 @@ func objects(t *testing.T, file []byte) map[string]string {
 	return found
 }
 
-// Nothing but the image differs from "kubectl apply -k install".
+// Nothing but the image differs from "kubectl apply -k deploy".
 func TestInstallIsTheFolderWithTheImage(t *testing.T) {
 	t.Parallel()
 	have, err := source.Install()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), source.Folder+"/install")
+	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), source.Folder+"/deploy")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,15 +54,15 @@ func TestInstallIsTheFolderWithTheImage(t *testing.T) {
 		t.Errorf("%d objects, and %d in the folder", len(file), len(folder))
 	}
 	for name, object := range folder {
-		if name == "Deployment/eventd" {
+		if strings.HasPrefix(name, "Deployment/") {
 			object = strings.Replace(object, "image: eventd:v0.1.0\n", "image: "+image+"\n", 1)
 		}
 		if strings.TrimSpace(file[name]) != strings.TrimSpace(object) {
 			t.Errorf("%s is\n%s\nand in the folder\n%s", name, file[name], object)
 		}
 	}
-	if !strings.Contains(file["Deployment/eventd"], "--history-bytes=") || file["ClusterRole/eventd-history"] == "" {
-		t.Error("it does not observe")
+	if file["Deployment/eventd-intake"] == "" || !strings.Contains(file["Deployment/eventd-observe"], "--history-bytes=") {
+		t.Error("it does not have both roles")
 	}
 }
 
@@ -72,12 +72,12 @@ func TestComponentsAreThoseThatAreNotInstalled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"delivery", "monitoring", "flowcontrol", "apiservice", "certificate"} {
+	for _, name := range []string{"monitoring", "flowcontrol", "apiservice", "apiservice-observe", "certificate"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is not among %v", name, names)
 		}
 	}
-	for _, name := range []string{"history", "install", "workload"} {
+	for _, name := range []string{"intake", "observe", "replica"} {
 		if slices.Contains(names, name) {
 			t.Errorf("%s is among %v", name, names)
 		}
@@ -89,7 +89,7 @@ func TestComponentHasWhatItAddsAndChanges(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
 		"flowcontrol": {"FlowSchema/eventd", "PriorityLevelConfiguration/eventd"},
-		"certificate": {"Deployment/eventd"},
+		"certificate": {"Deployment/eventd-intake", "Deployment/eventd-observe"},
 	} {
 		file, err := source.Component(name)
 		if err != nil {
@@ -104,8 +104,7 @@ func TestComponentHasWhatItAddsAndChanges(t *testing.T) {
 				t.Errorf("%s has no %s", name, object)
 			}
 		}
-		if deployment := found["Deployment/eventd"]; deployment != "" &&
-			(!strings.Contains(deployment, "image: "+image+"\n") || !strings.Contains(deployment, "--history-bytes=")) {
+		if deployment := found["Deployment/eventd-intake"]; deployment != "" && !strings.Contains(deployment, "image: "+image+"\n") {
 			t.Errorf("%s changes the Deployment to\n%s", name, deployment)
 		}
 	}
