@@ -52,7 +52,7 @@ func fill(folder string) error {
 // copySource has all that a release is made of, and a changelog with the version.
 func copySource(folder string) error {
 	root := filepath.Join("..", "..")
-	for _, part := range []string{"cmd", "internal", "pkg", "deploy", "install"} {
+	for _, part := range []string{"cmd", "internal", "pkg", "deploy"} {
 		if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(filepath.Join(root, part))); err != nil {
 			return err
 		}
