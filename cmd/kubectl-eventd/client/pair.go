@@ -64,7 +64,7 @@ func isMissing(err error) bool {
 		apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// ask returns what the two answer, of which one may be an error. The first one is asked alone, if the second is nil.
+// ask asks both at once, and returns their answers and errors.
 func ask[T any](intake, observe func() (T, error)) (answers [2]T, errs [2]error) {
 	var other sync.WaitGroup
 	other.Go(func() { answers[1], errs[1] = observe() })
@@ -90,9 +90,7 @@ func (p *Pair) Get(ctx context.Context, resource string, query url.Values, into 
 	get := func(c *Client) func() (json.RawMessage, error) {
 		return func() (raw json.RawMessage, err error) { return raw, c.Get(ctx, resource, query, &raw) }
 	}
-	first, second := p.intake, p.observe
-	switch resource {
-	case "status", "why":
+	if resource == "status" || resource == "why" {
 		answers, errs := ask(get(p.intake), get(p.observe))
 		if err := failed(errs); err != nil {
 			return err
@@ -102,14 +100,19 @@ func (p *Pair) Get(ctx context.Context, resource string, query url.Values, into 
 			return err
 		}
 		return json.Unmarshal(raw, into)
-	case "timeline", "top":
-		first, second = second, first
 	}
-	err := first.Get(ctx, resource, query, into)
-	if isMissing(err) {
-		return second.Get(ctx, resource, query, into)
+	return p.first(resource, func(c *Client) error { return c.Get(ctx, resource, query, into) })
+}
+
+// first asks one of the two, and the other one if that is missing. Those that observe know more, but not what became of
+// reports: without the intake, that there are no drops would be no answer.
+func (p *Pair) first(resource string, ask func(*Client) error) error {
+	if resource != "drops" {
+		if err := ask(p.observe); !isMissing(err) {
+			return err
+		}
 	}
-	return err
+	return ask(p.intake)
 }
 
 // merge returns one answer of two, of which one may be missing.
@@ -181,8 +184,13 @@ func (p *Pair) Watch(ctx context.Context, resource string, query url.Values) (Fr
 		return func() (Frames, error) { return c.Watch(ctx, resource, query) }
 	}
 	steps := resource == "tail" && strings.Contains(query.Get(v1alpha1.ParamInclude), "steps")
-	if resource != "status" && resource != "why" && !steps {
-		return p.watchFirst(ctx, p.observe, p.intake, resource, query)
+	if resource != "status" && !steps {
+		var frames Frames
+		err := p.first(resource, func(c *Client) (err error) {
+			frames, err = c.Watch(ctx, resource, query)
+			return err
+		})
+		return frames, err
 	}
 	var streams [2]Frames
 	var errs [2]error
@@ -202,14 +210,6 @@ func (p *Pair) Watch(ctx context.Context, resource string, query url.Values) (Fr
 		return nil, err
 	}
 	return newFrames(resource, streams, errs), nil
-}
-
-func (p *Pair) watchFirst(ctx context.Context, first, second *Client, resource string, query url.Values) (Frames, error) {
-	frames, err := first.Watch(ctx, resource, query)
-	if isMissing(err) {
-		return second.Watch(ctx, resource, query)
-	}
-	return frames, err
 }
 
 // Follow runs a watch as that of a Client.

@@ -50,6 +50,7 @@ var (
 		},
 		"why":      v1alpha1.Explanation{KnownSince: at(15), Truncated: true, Steps: []v1alpha1.Step{{Time: at(30), Action: "delivered"}}, Events: []v1alpha1.TimelineItem{{ID: "a"}}},
 		"top":      v1alpha1.Top{By: "observe"},
+		"drops":    v1alpha1.DropList{Leader: "observe"}, // which knows of none
 		"timeline": v1alpha1.Timeline{Items: []v1alpha1.TimelineItem{{ID: "observe"}}},
 		"tail":     v1alpha1.TailItem{ResourceVersion: "5", Event: &v1alpha1.TimelineItem{ID: "observe"}},
 	}
@@ -148,7 +149,11 @@ func TestBothRolesAnswerAsOne(t *testing.T) {
 				if (once.timelineErr == nil) != (test.observe != nil) || (once.dropErr == nil) != (test.intake != nil) {
 					t.Errorf("timeline: %v; drops: %v", once.timelineErr, once.dropErr)
 				}
-				for resource, into := range map[string]any{"status": &watched.status, "why": &watched.why, "top": &watched.top} {
+				watches := map[string]any{"status": &watched.status, "top": &watched.top}
+				if test.intake != nil {
+					watches["drops"] = &watched.drops
+				}
+				for resource, into := range watches {
 					watchOnce(t, eventd, resource, 1, func(raw []byte) {
 						if err := json.Unmarshal(raw, into); err != nil {
 							t.Error(err)
@@ -170,7 +175,7 @@ func TestBothRolesAnswerAsOne(t *testing.T) {
 						watched.tail = append(watched.tail, item.Event.ID)
 					}
 				})
-				watched.timeline, watched.drops, once.tail = once.timeline, once.drops, watched.tail
+				watched.why, watched.timeline, once.tail = once.why, once.timeline, watched.tail
 				for how, got := range map[string]*said{"once": &once, "watched": &watched} {
 					if got.summary() != test.want {
 						t.Errorf("%s:\ngot  %s\nwant %s", how, got.summary(), test.want)
