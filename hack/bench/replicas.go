@@ -34,7 +34,7 @@ func withReplicas(ctx context.Context, s *apiserver, flag string, do func(*repli
 	defer os.RemoveAll(dir)
 	account, accountErr := s.plane.TokenConfig(ctx, metav1.NamespaceSystem, "eventd")
 	peer, peerErr := s.plane.TokenConfig(ctx, metav1.NamespaceSystem, "eventd", "eventd")
-	if err := errors.Join(s.plane.Apply(ctx, "deploy"), accountErr, peerErr); err != nil {
+	if err := errors.Join(replica.Grant(ctx, s.plane, "deploy"), accountErr, peerErr); err != nil {
 		return err
 	}
 	r := &replicas{admin: s.config(), account: account}
@@ -47,7 +47,7 @@ func withReplicas(ctx context.Context, s *apiserver, flag string, do func(*repli
 	} {
 		started, startErr := replica.Start(ctx, replica.Options{
 			Binary: *binary, Credentials: account, PeerToken: peer.BearerToken, Dir: filepath.Join(dir, fmt.Sprint(name)),
-			Flags: []string{"--kube-api-qps=unlimited", flag},
+			Flags: []string{"--role=intake", "--kube-api-qps=unlimited", flag},
 		})
 		if startErr != nil {
 			return startErr

@@ -110,11 +110,11 @@ func withOne(ctx context.Context, s *apiserver, do func(*replica.Replica, *rest.
 	}
 	defer os.RemoveAll(dir)
 	account, err := s.plane.TokenConfig(ctx, metav1.NamespaceSystem, "eventd")
-	if err := errors.Join(err, s.plane.Apply(ctx, "deploy")); err != nil {
+	if err := errors.Join(err, replica.Grant(ctx, s.plane, "deploy")); err != nil {
 		return err
 	}
 	r, err := replica.Start(ctx, replica.Options{
-		Binary: *binary, Credentials: account, Dir: dir, Flags: []string{"--leader-elect=false", "--kube-api-qps=unlimited"},
+		Binary: *binary, Credentials: account, Dir: dir, Flags: []string{"--role=intake", "--leader-elect=false", "--kube-api-qps=unlimited"},
 	})
 	if err != nil {
 		return err

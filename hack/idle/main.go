@@ -57,7 +57,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	if err := cluster.Apply(ctx, "deploy"); err != nil {
+	if err := replica.Grant(ctx, cluster, "deploy"); err != nil {
 		return err
 	}
 	var replicas []*eventd
@@ -133,7 +133,7 @@ func start(ctx context.Context, cluster *testenv.ControlPlane, dir, role string)
 	if err != nil {
 		return nil, err
 	}
-	r, err := replica.Start(ctx, replica.Options{Binary: *binary, Credentials: config, PeerToken: peer.BearerToken, Dir: dir})
+	r, err := replica.Start(ctx, replica.Options{Binary: *binary, Credentials: config, PeerToken: peer.BearerToken, Dir: dir, Flags: []string{"--role=intake"}})
 	if err != nil {
 		return nil, err
 	}

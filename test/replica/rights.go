@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -22,14 +23,22 @@ const (
 	account = "eventd"
 )
 
-// Deploy applies deploy/ and returns the credentials of its ServiceAccount, once
+// Grant applies the accounts and the rights of both roles, which are in deploy/.
+func Grant(ctx context.Context, c *testenv.ControlPlane, deploy string) error {
+	for _, file := range []string{"intake/serviceaccount.yaml", "intake/rbac.yaml", "intake/servingca.yaml", "observe/serviceaccount.yaml", "observe/rbac.yaml"} {
+		if err := c.Apply(ctx, deploy+"/"+file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Deploy applies them and returns the credentials of its ServiceAccount, once
 // its rights are in force. With audiences they are a token for those only.
 func Deploy(t testing.TB, c *testenv.ControlPlane, audiences ...string) *rest.Config {
 	t.Helper()
-	for _, file := range []string{"intake/serviceaccount.yaml", "intake/rbac.yaml", "intake/servingca.yaml", "observe/serviceaccount.yaml", "observe/rbac.yaml"} {
-		if err := c.Apply(t.Context(), manifests+"/"+file); err != nil {
-			t.Fatal(err)
-		}
+	if err := Grant(t.Context(), c, manifests); err != nil {
+		t.Fatal(err)
 	}
 	var reviews []authorizationv1.SubjectAccessReviewSpec
 	for _, right := range []authorizationv1.ResourceAttributes{ // one of each binding
