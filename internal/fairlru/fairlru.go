@@ -95,9 +95,18 @@ func (c *Cache[K, G, V]) Add(k K, g G, v V, weight int64) {
 		of.pushFront(e)
 	}
 	c.heaviest.Fix(of)
-	for c.weight > c.limit && len(c.entries) > 1 {
-		c.evict()
-	}
+	c.evictAboveLimit()
+}
+
+// Weigh sets the weight of a key that exists, and evicts as Add does.
+func (c *Cache[K, G, V]) Weigh(k K, weight int64) {
+	e := c.entries[k]
+	more := weight - e.weight
+	e.weight = weight
+	c.weight += more
+	e.group.weight += more
+	c.heaviest.Fix(e.group)
+	c.evictAboveLimit()
 }
 
 // Remove removes a key, if it exists, without calling onEvict.
@@ -116,12 +125,14 @@ func (c *Cache[K, G, V]) Values() []V {
 	return values
 }
 
-func (c *Cache[K, G, V]) evict() {
-	e := c.top().oldest()
-	k, v := e.key, e.value
-	c.remove(e)
-	if c.onEvict != nil {
-		c.onEvict(k, v)
+func (c *Cache[K, G, V]) evictAboveLimit() {
+	for c.weight > c.limit && len(c.entries) > 1 {
+		e := c.top().oldest()
+		k, v := e.key, e.value
+		c.remove(e)
+		if c.onEvict != nil {
+			c.onEvict(k, v)
+		}
 	}
 }
 

@@ -129,7 +129,14 @@ func (c *Correlator) Correlate(o *occurrence.Occurrence, now time.Time) (d Decis
 	c.encoding.Set(o.Identified())
 	c.keys = c.seeds.keys(&c.encoding)
 	c.bucket = c.bucketOf(o.Budget)
-	c.decide(&d, o)
+	key := c.subjectKey(o)
+	s := c.subject(key, o)
+	before := s.weight()
+	c.decide(&d, s, o)
+	if weight := s.weight(); weight != before {
+		c.subjects.Weigh(key, weight)
+		c.metrics.subjects.Set(float64(c.subjects.Len()))
+	}
 	c.metrics.decisions[d.Reason].Inc()
 	if d.Delay > 0 {
 		c.metrics.deferred[d.Deferred].Inc()
@@ -172,8 +179,7 @@ func (c *Correlator) subjectKey(o *occurrence.Occurrence) uint64 {
 
 // subject returns the subject of an occurrence, a new one if it is not in the cache. It is valid until the
 // next call.
-func (c *Correlator) subject(o *occurrence.Occurrence) *subject {
-	key := c.subjectKey(o)
+func (c *Correlator) subject(key uint64, o *occurrence.Occurrence) *subject {
 	if s := c.subjects.Use(key); s != nil {
 		return s
 	}
@@ -182,8 +188,7 @@ func (c *Correlator) subject(o *occurrence.Occurrence) *subject {
 	return c.subjects.Use(key)
 }
 
-func (c *Correlator) decide(d *Decision, o *occurrence.Occurrence) {
-	s := c.subject(o)
+func (c *Correlator) decide(d *Decision, s *subject, o *occurrence.Occurrence) {
 	d.Reason = c.route(&d.Target, s, o)
 	r := s.find(c.seeds.seriesKey(d.Target.Key))
 	switch {

@@ -17,7 +17,7 @@ const MaxHeartbeat = 24 * time.Hour
 // Options of a correlator. The functions must not change their Event. If one panics, the
 // default is used for that Event.
 type Options struct {
-	// CacheSize is the maximum number of subjects in memory.
+	// CacheSize is the maximum number of subjects in memory. One with several series or groups counts as as many.
 	CacheSize int
 	// MaxSeries is the maximum number of series, and of groups, of one subject in
 	// memory, and of its series that wait for the budget.
@@ -60,7 +60,7 @@ type Options struct {
 }
 
 // DefaultOptions returns the defaults of client-go, where it has them. A correlator takes
-// about 1 MiB if each subject has one series, and at most 44 MiB (BenchmarkMemory).
+// about 1 MiB.
 func DefaultOptions() Options {
 	return Options{
 		CacheSize:   4096,

@@ -48,6 +48,14 @@ func (s *subject) len() int {
 	return 1 + len(s.rest.series)
 }
 
+// weight is what the subject counts as among those in memory: each series or group but the first as one more.
+func (s *subject) weight() int64 {
+	if s.rest == nil {
+		return 1
+	}
+	return 1 + int64(max(len(s.rest.series), len(s.rest.groups)))
+}
+
 // at returns the i-th series.
 func (s *subject) at(i int) *series {
 	if i == 0 {
