@@ -31,8 +31,8 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 AS_DEPLOYED := CGO_ENABLED=0 GOFLAGS=-trimpath
 MODULE := github.com/eventd/eventd
 # These packages start no goroutine and take no lock. The race detector would make their
-# tests ten times as slow, and the memory that those of internal/sizing measure larger.
-UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter internal/replication/model internal/sizing \
+# tests ten times as slow, and the memory that those of test/sizing measure larger.
+UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter internal/replication/model test/sizing \
 	internal/eventsize internal/fairlru internal/identity pkg pkg/config/v1alpha1 pkg/occurrence pkg/sink/internal/scheduler \
 	hack/configschema hack/configuration hack/sizing test/metrics test/stored)
 # This package measures latency and memory, so it runs alone and without the race

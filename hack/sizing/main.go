@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/eventd/eventd/cmd/eventd/app"
-	"github.com/eventd/eventd/internal/sizing"
+	"github.com/eventd/eventd/test/sizing"
 )
 
 func main() {

@@ -127,7 +127,7 @@ func TestARequestIsBoundedInBytes(t *testing.T) {
 		b.history.write("huge").Message = strings.Repeat("m", 2*maxRequestBytes)
 		b.apply(v1alpha1.Receiver{Name: "a", From: v1alpha1.FromOldest})
 		b.begin()
-		if want := []int{20, 20, 1}; !slices.Equal(sizes, want) {
+		if want := []int{10, 10, 10, 10, 1}; !slices.Equal(sizes, want) {
 			t.Errorf("requests of %v, want %v", sizes, want)
 		}
 		b.end(nil)

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// MaxThrottleBytes bounds the groups of one receiver, in memory: 8,000 groups, or 2,000 that
+	// MaxThrottleBytes bounds the groups of one receiver, in memory: 2,000 groups, or 500 that
 	// hold a usual Event.
-	MaxThrottleBytes = 4 << 20
+	MaxThrottleBytes = 1 << 20
 	// groupBytes is the size of a group without the Event that it holds.
 	groupBytes = 512
 )

@@ -22,7 +22,7 @@ const (
 	defaultTimeout   = 10 * time.Second
 	// maxRequestBytes bounds the Events of an attempt, in memory. gRPC servers refuse messages of
 	// more than 4 MiB by default. One Event may have more, and is sent alone.
-	maxRequestBytes = 2 << 20
+	maxRequestBytes = 1 << 20
 	// sendInterval is the minimum time between two requests to a receiver that is up to date. An
 	// Event after a pause is sent at once, and a steady stream in a fraction of the requests.
 	sendInterval = 10 * time.Millisecond

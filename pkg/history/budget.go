@@ -11,13 +11,13 @@ import (
 
 const (
 	// maxDecoding is the maximum number of processors that decode.
-	maxDecoding = 4
+	maxDecoding = 2
 	// maxWaiting is how many queries and followers may wait to decode: more than there are.
 	maxWaiting = 1024
 	// maxResultsBytes limits the versions of all results, and maxAheadBytes those that followers have
 	// decoded before they are read, in bytes of memory. Of each, one tenant has at most a third, and a user
 	// of several a quarter (internal/shares: all is in one namespace).
-	maxResultsBytes, maxAheadBytes = 64 << 20, 16 << 20
+	maxResultsBytes, maxAheadBytes = 16 << 20, 8 << 20
 	// reserveBytes is how much a query reserves at a time.
 	reserveBytes = 256 << 10
 )

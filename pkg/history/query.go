@@ -21,7 +21,7 @@ const (
 	MaxLimit     = 5000
 	// maxResultBytes bounds the versions of a result, in bytes of memory, and pruneBytes what is found
 	// before the older ones are left out.
-	maxResultBytes, pruneBytes = 16 << 20, 17 << 20
+	maxResultBytes, pruneBytes = 3 << 20, 4 << 20
 )
 
 // Object is what Events are about. Empty fields match all.

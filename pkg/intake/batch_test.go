@@ -320,7 +320,7 @@ func TestBatchesOfATenantTakeNoPlaceOfAnother(t *testing.T) {
 		return ok(o)
 	}
 	name := "noisy"
-	s := serve(t, p, withServer(func(o *intake.ServerOptions) { o.Authenticator = byToken }))
+	s := serve(t, p, withServer(func(o *intake.ServerOptions) { o.Authenticator = byToken }), inFlight(10_000))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var waiting []<-chan answer

@@ -32,9 +32,6 @@ type eventList struct {
 
 const listKind = "EventList"
 
-// protobufPrefix begins all bodies in protobuf (runtime/serializer/protobuf).
-var protobufPrefix = []byte("k8s\x00")
-
 // itemsField is the number of the items in both EventLists (generated.proto of both APIs).
 const itemsField = 2
 
@@ -73,29 +70,17 @@ func splitProtobuf(body []byte) (of metav1.TypeMeta, items [][]byte, err error) 
 		return of, nil, err
 	}
 	of = metav1.TypeMeta{APIVersion: unknown.APIVersion, Kind: unknown.Kind}
-	for rest := unknown.Raw; len(rest) > 0; {
-		number, kind, n := protowire.ConsumeTag(rest)
-		if n < 0 {
-			return of, nil, protowire.ParseError(n)
+	err = eachField(unknown.Raw, func(number protowire.Number, value []byte, kind protowire.Type) error {
+		switch {
+		case number != itemsField || kind != protowire.BytesType:
+		case len(items) == batch.MaxItems:
+			return errTooManyItems
+		default:
+			items = append(items, value)
 		}
-		rest = rest[n:]
-		if number == itemsField && kind == protowire.BytesType {
-			item, n := protowire.ConsumeBytes(rest)
-			if n < 0 {
-				return of, nil, protowire.ParseError(n)
-			}
-			if len(items) == batch.MaxItems {
-				return of, nil, errTooManyItems
-			}
-			items, rest = append(items, item), rest[n:]
-			continue
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, rest); n < 0 {
-			return of, nil, protowire.ParseError(n)
-		}
-		rest = rest[n:]
-	}
-	return of, items, nil
+		return nil
+	})
+	return of, items, err
 }
 
 // splitJSON reads the members of a list. As in the apiserver, their names are case-sensitive. Any other member is refused:
@@ -188,6 +173,9 @@ func (l *eventList) decode(ctx context.Context, item []byte) (event *corev1.Even
 }
 
 func (l *eventList) decodeProtobuf(item []byte) (event *corev1.Event, err error) {
+	if err := checkFields(item, metadataField); err != nil {
+		return nil, err
+	}
 	if l.api == occurrence.EventsV1 {
 		var in eventsv1.Event
 		err = in.Unmarshal(item)

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/pkg/batch"
-	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -151,28 +150,11 @@ func TestBatchThatIsSentAgainJoinsTheFirst(t *testing.T) {
 	})
 }
 
-// An Event in protobuf reserves what it takes to decode that, which is more than for JSON.
-func TestEventOfABatchInProtobufReservesItsCost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, written())
-		reserve := func(size int64) (func(), error) { return s.Intake.ReserveDecoding(t.Context(), size) }
-		event := classic("a", 1)
-		free := must(reserve(intake.CostOf(jsonType, int64(event.Size()), intake.DefaultOptions().MaxBodyBytes)))
-		var rest []func()
-		for size := int64(intake.SmallCost); size > 0; {
-			if release, err := reserve(size); err == nil {
-				rest = append(rest, release)
-			} else {
-				size /= 2
-			}
-		}
-		free()
-		body := inProtobuf(t, "v1", &corev1.EventList{Items: []corev1.Event{*event}})
-		send := func() []int32 { return codes(s.batch(t, coreBatch, body, 1, "Content-Type", protoType)) }
-		equal(t, "with enough for JSON", send(), []int32{429})
-		for _, release := range rest {
-			release()
-		}
-		equal(t, "with enough", send(), []int32{201})
-	})
+// An Event in protobuf has no more fields than one that is alone.
+func TestFieldsOfAnEventOfABatchAreLimited(t *testing.T) {
+	s := serve(t, written())
+	list := &corev1.EventList{Items: []corev1.Event{*classic("few", 1), *classic("many", 1)}}
+	list.Items[1].ManagedFields = make([]metav1.ManagedFieldsEntry, 600)
+	answered := s.batch(t, coreBatch, inProtobuf(t, "v1", list), 2, "Content-Type", protoType)
+	equal(t, "codes", codes(answered), []int32{201, 413})
 }

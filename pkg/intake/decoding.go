@@ -15,10 +15,9 @@ import (
 // Upper bounds of what a request allocates for each byte of its body and of the view:
 // to decode, apply a patch, validate and encode the response.
 // TestDecodingAllocatesNoMoreThanItReserves measures them. The number of values of a
-// JSON body is limited (shape.go), that of the others is not.
+// body in JSON or protobuf is limited (shape.go), that of one in YAML is not.
 const (
 	jsonFactor    = 64
-	protoFactor   = 400
 	yamlFactor    = 900
 	smallFactor   = 600 // in addition, for the first smallBody bytes
 	smallBody     = 4 << 10
@@ -158,7 +157,6 @@ func withReservation(next http.HandlerFunc) http.HandlerFunc {
 // type and apply it to a view of the same size, where maxBody is the limit of a body.
 func MaxDecodeBytesOf(maxBody int64) int64 {
 	return max(
-		costOf(runtime.ContentTypeProtobuf, maxBody, maxBody),
 		costOf(runtime.ContentTypeYAML, min(maxBody, maxYAMLBytes), maxBody),
 		costOf(string(types.JSONPatchType), maxBody, maxBody)+jsonFactor*maxBody,
 	)
@@ -168,8 +166,6 @@ func MaxDecodeBytesOf(maxBody int64) int64 {
 func costOf(mediaType string, size, maxBody int64) int64 {
 	cost := smallFactor * min(size, smallBody)
 	switch mediaType {
-	case runtime.ContentTypeProtobuf:
-		return cost + protoFactor*size
 	case runtime.ContentTypeYAML:
 		return cost + yamlFactor*size
 	case string(types.JSONPatchType):

@@ -51,6 +51,7 @@ type flowControl struct {
 	callers *callers
 	// inFlight are the requests of known callers, unknown those of unknown callers.
 	inFlight, unknown *shares.Shares
+	maxBody           int64
 	// largeSeats are for large bodies, so that small ones do not wait for them.
 	seats, largeSeats *fairqueue.Seats
 	metrics           *metrics
@@ -88,9 +89,9 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	c := &flowControl{
 		callers:  callers,
 		inFlight: shares.New(int64(o.MaxInFlight)),
-		// As many again: all requests of an unknown client wait together for its first
-		// review, and use little memory until then.
-		unknown:    shares.New(int64(o.MaxInFlight)),
+		// Two thirds as many again: all requests of an unknown client wait together for its first review.
+		unknown:    shares.New(unknownOf(o.MaxInFlight)),
+		maxBody:    o.Intake.options.MaxBodyBytes,
 		seats:      seats,
 		largeSeats: largeSeats,
 		metrics:    m,
@@ -137,9 +138,14 @@ func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 	})
 }
 
-// HeaderBytes is the size of the URI and the headers of a request that counts as one
-// request in flight. A request with more counts as several.
-const HeaderBytes = 16 << 10
+const (
+	// RequestBytes is the memory of the URI, the headers and the body of a request that counts as one
+	// request in flight. A request with more counts as several.
+	RequestBytes = 16 << 10
+	// copiesOfABody are those of the server, of the handler, the decoded one, and the rest of the buffers.
+	// TestRequestsThatWaitTakeNoMoreThanIsSaid measures them.
+	copiesOfABody = 4
+)
 
 // inFlight is what a request counts as among the requests in flight. It is used by one
 // goroutine at a time. The zero value is none.
@@ -151,20 +157,37 @@ type inFlight struct {
 
 // newInFlight returns what a request counts as, before it is acquired: at most what one
 // flow can have.
-func newInFlight(of *shares.Shares, f flow, req *http.Request) inFlight {
+func (c *flowControl) newInFlight(of *shares.Shares, f flow, req *http.Request) inFlight {
 	own, asserted := headerBytes(req)
-	size := 1 + int64(own+asserted)/HeaderBytes
-	return inFlight{of, f, min(size, max(1, of.Capacity()/4))}
+	bytes := int64(own+asserted) + c.bodyBytes(of, req)
+	return inFlight{of, f, min(1+bytes/RequestBytes, max(1, of.Capacity()/4))}
+}
+
+// bodyBytes returns the memory that the body of a request may take. That of an unknown caller is not read, and that of a
+// query is none.
+func (c *flowControl) bodyBytes(of *shares.Shares, req *http.Request) int64 {
+	body := req.ContentLength
+	if body < 0 { // it is not known
+		body = c.maxBody
+	}
+	switch info, ok := request.RequestInfoFrom(req.Context()); {
+	case !ok || !info.IsResourceRequest:
+		return 0
+	case of == c.inFlight:
+		return copiesOfABody * min(body, c.maxBody)
+	case of == c.unknown:
+		return min(body, UploadBufferBytes)
+	default:
+		return 0
+	}
 }
 
 func (r *inFlight) acquire() bool { return r.shares.Acquire(r.flow, r.size) }
 
 func (r *inFlight) release() { r.shares.Release(r.flow, r.size) }
 
-// moveTo acquires the same size in other shares, and releases the former one. If that
-// fails, it changes nothing.
-func (r *inFlight) moveTo(to *shares.Shares, f flow) bool {
-	moved := inFlight{to, f, r.size}
+// moveTo acquires another one, and releases the former one. If that fails, it changes nothing.
+func (r *inFlight) moveTo(moved inFlight) bool {
 	if !moved.acquire() {
 		return false
 	}
@@ -183,9 +206,9 @@ func (c *flowControl) withInFlightLimit(next http.Handler) http.Handler {
 		}
 		r, reason := &call.inFlight, refusedShare
 		if f, ok := c.knownFlow(req); ok {
-			*r = newInFlight(known, f, req)
+			*r = c.newInFlight(known, f, req)
 		} else {
-			*r, reason = newInFlight(unknown, flowOfAddress(req), req), refusedUnknownShare
+			*r, reason = c.newInFlight(unknown, flowOfAddress(req), req), refusedUnknownShare
 		}
 		if !r.acquire() {
 			c.refuseFlow(w, req, r.shares, r.flow, reason)
@@ -240,7 +263,7 @@ func (c *flowControl) decided(req *http.Request, err error) error {
 		if !call.granted {
 			c.callers.known.decided(call.credential, true)
 		}
-		if r := &call.inFlight; call.rightless.Swap(false) && !r.moveTo(r.shares, shares.FlowOf(call.user, r.flow.Namespace)) {
+		if r := &call.inFlight; call.rightless.Swap(false) && !r.moveTo(inFlight{r.shares, shares.FlowOf(call.user, r.flow.Namespace), r.size}) {
 			c.metrics.refused.WithLabelValues(refusedShare).Inc()
 			return tooMany(refusedShare)
 		}
@@ -274,7 +297,7 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 		}
 		call.user = caller.GetName()
 		call.authenticated.Store(true)
-		if (r.shares != to || r.flow != f) && !r.moveTo(to, f) {
+		if (r.shares != to || r.flow != f) && !r.moveTo(c.newInFlight(to, f, req)) {
 			c.refuseFlow(w, req, to, f, refusedShare)
 			return
 		}

@@ -308,24 +308,22 @@ func TestCachedDecisionsAreNoReviews(t *testing.T) {
 	})
 }
 
-func TestLargeHeadersCountAsSeveralRequests(t *testing.T) {
+// A large body counts from when its caller is known: also that of the first request of a caller.
+func TestLargeBodiesCountAsSeveralRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		who := &bearers{takes: time.Second}
-		s := serve(t, written(), who.set, inFlight(40))
-		var answers []<-chan answer
-		for i := range 8 {
-			req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(fmt.Sprint("a", i), 1),
-				"Authorization", fmt.Sprint("Bearer large", i), "Padding", strings.Repeat("x", 60<<10))
-			req.RemoteAddr = "10.0.0.1:1234"
-			answers = append(answers, background(func() answer { return s.Send(req) }))
+		s := serve(t, kept(), inFlight(100))
+		large := func(name string) func() answer {
+			return func() answer { return s.Post(t, withMessage(name, 100<<10)) }
 		}
-		synctest.Wait()
-		s.as(t, "small", "10.0.0.2", "small").Want(t, 201, "")
-		codes := map[int]int{}
-		for _, a := range answers {
-			codes[(<-a).Code]++
-		}
-		// An address has a third of the limit, and each of these counts as four requests.
-		equal(t, "codes", codes, map[int]int{201: 3, 429: 5})
+		first, ofFirst := s.pending(large("a"))
+		large("b")().Want(t, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+		small, ofSmall := s.posting(t, "c", 1)
+		ofFirst.Settled(stored(occurrence.Created, 1))
+		(<-first).Want(t, 201, "")
+		second, ofSecond := s.pending(large("d"))
+		ofSmall.Settled(stored(occurrence.Created, 1))
+		ofSecond.Settled(stored(occurrence.Created, 1))
+		(<-small).Want(t, 201, "")
+		(<-second).Want(t, 201, "")
 	})
 }

@@ -9,21 +9,22 @@ import (
 
 const (
 	// maxHeaderBytes limits the URI and the headers of a request. The server of
-	// k8s.io/apiserver reads 1 MiB of them before authentication, as much as a body.
-	maxHeaderBytes = 64 << 10
+	// k8s.io/apiserver reads 1 MiB of them before authentication, as much as a body. A usual request has 2 KiB.
+	maxHeaderBytes = 12 << 10
 	// maxAssertedBytes limits the user that another replica asserts, who may be in
-	// hundreds of groups. The server reads as many bytes from any client.
-	maxAssertedBytes = 48 << 10
+	// 200 groups. The server reads as many bytes from any client.
+	maxAssertedBytes = 8 << 10
 	// MaxHeaderBytes is the header limit for the server in front of a handler with
-	// HTTP/1.1, and MaxHeaderBytesHTTP2 with HTTP/2, which replicas use.
-	MaxHeaderBytes      = maxHeaderBytes
-	MaxHeaderBytesHTTP2 = maxHeaderBytes + maxPeerBytes + maxAssertedBytes
+	// HTTP/1.1, which reads 4 KiB more, and MaxHeaderBytesHTTP2 with HTTP/2, which replicas use:
+	// what they forward rarely has the maximum of all three.
+	MaxHeaderBytes      = maxHeaderBytes - 3<<10
+	MaxHeaderBytesHTTP2 = maxHeaderBytes + maxPeerBytes/2 + maxAssertedBytes
 	// maxAcceptBytes limits the Accept header. The handlers parse it once for each media
 	// type that they support.
 	maxAcceptBytes = 4 << 10
 	// maxPeerBytes is what another replica may add to the headers of a client beside
 	// that user: its token, the audit ID and the timeout.
-	maxPeerBytes = 16 << 10
+	maxPeerBytes = 4 << 10
 	// headerFieldBytes is the memory of a field beside its name and its value.
 	headerFieldBytes = 64
 )

@@ -220,14 +220,32 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 	}
 }
 
-// Headers count, those that assert a user too, up to what one flow can have.
+// Headers count, those that assert a user too, and the body of a known caller with its copies, up to what one flow can
+// have.
 func TestWhatARequestCountsAsInFlight(t *testing.T) {
-	// By the header bytes, those that assert a user, and the limit of all requests.
-	for of, want := range map[[3]int]int64{{0, 0, 100}: 1, {1, 0, 100}: 2, {1, 2, 100}: 4, {9, 0, 12}: 3, {9, 0, 1}: 1} {
+	for name, test := range map[string]struct {
+		padding, asserted int // in RequestBytes
+		body              int64
+		most              int64 // of all requests
+		known, unknown    int64
+	}{
+		"a usual one":            {0, 0, 2 << 10, 100, 1, 1},
+		"large headers":          {1, 0, 0, 100, 2, 2},
+		"headers of a replica":   {1, 2, 0, 100, 4, 4},
+		"a large body":           {0, 0, 2 * RequestBytes, 100, 9, 3},
+		"a body above the limit": {0, 0, 1 << 30, 100, 17, 5},
+		"a body without length":  {0, 0, -1, 100, 17, 5},
+		"more than a share":      {9, 0, 0, 12, 3, 3},
+		"a single place":         {9, 0, 0, 1, 1, 1},
+	} {
+		c := &flowControl{inFlight: shares.New(test.most), unknown: shares.New(test.most), maxBody: 4 * RequestBytes}
 		req := requestWith("", "")
-		req.Header.Set("Padding", strings.Repeat("x", of[0]*HeaderBytes))
-		req.Header.Set(AssertedUserHeader, strings.Repeat("x", of[1]*HeaderBytes))
-		equal(t, fmt.Sprint(of), newInFlight(shares.New(int64(of[2])), flow{}, req).size, want)
+		req.ContentLength = test.body
+		req = req.WithContext(request.WithRequestInfo(req.Context(), &request.RequestInfo{IsResourceRequest: true}))
+		req.Header.Set("Padding", strings.Repeat("x", test.padding*RequestBytes))
+		req.Header.Set(AssertedUserHeader, strings.Repeat("x", test.asserted*RequestBytes))
+		equal(t, name, c.newInFlight(c.inFlight, flow{}, req).size, test.known)
+		equal(t, name+", unknown", c.newInFlight(c.unknown, flow{}, req).size, test.unknown)
 	}
 }
 

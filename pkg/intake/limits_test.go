@@ -308,7 +308,7 @@ func TestWhatDecodingReserves(t *testing.T) {
 		"nothing":             {inJSONType, 0, 0},
 		"a small body":        {inJSONType, kib, (600 + 64) * kib},
 		"a large one":         {inJSONType, 100 * kib, (4*600 + 100*64) * kib},
-		"in protobuf":         {inProtobuf, 100 * kib, (4*600 + 100*400) * kib},
+		"in protobuf":         {inProtobuf, 100 * kib, (4*600 + 100*64) * kib},
 		"in YAML":             {inYAML, 10 * kib, (4*600 + 10*900) * kib},
 		"a merge patch":       {"application/merge-patch+json", 10 * kib, (4*600 + 10*64) * kib},
 		"a JSON patch":        {"application/json-patch+json", 10 * kib, (4*600 + 10*64 + 32*512) * kib},
@@ -317,10 +317,10 @@ func TestWhatDecodingReserves(t *testing.T) {
 		equal(t, name, costOf(test.mediaType, test.size, 512*kib), test.cost)
 	}
 	equal(t, "half of a budget", newDecodeBudget(1000).each, 500)
-	// YAML costs the most, while it may be as large as other bodies, and else protobuf.
+	// YAML costs the most, while it may be as large as other bodies, and else a JSON patch of a view.
 	equal(t, "bodies of 8 KiB", MaxDecodeBytesOf(8*kib), (4*600+8*900)*kib)
-	equal(t, "bodies of 32 KiB", MaxDecodeBytesOf(32*kib), (4*600+32*900)*kib)
-	equal(t, "bodies of 1 MiB", MaxDecodeBytesOf(1024*kib), (4*600+1024*400)*kib)
+	equal(t, "bodies of 16 KiB", MaxDecodeBytesOf(16*kib), (4*600+16*900)*kib)
+	equal(t, "bodies of 1 MiB", MaxDecodeBytesOf(1024*kib), (4*600+1024*(64+64+32))*kib)
 }
 
 // The limit is that of the process, so a lower one that is set already stays.

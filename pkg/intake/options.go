@@ -48,9 +48,9 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		MaxBodyBytes:   1 << 20,
-		MaxDecodeBytes: 128 << 20,
-		MaxNames:       16_384,
-		MaxViewBytes:   64 << 20,
+		MaxDecodeBytes: 24 << 20,
+		MaxNames:       6144,
+		MaxViewBytes:   16 << 20,
 	}
 }
 

@@ -26,11 +26,11 @@ import (
 const (
 	// maxQueries limits the queries in flight, those that wait included, and querySeats those that are
 	// answered at once.
-	maxQueries, querySeats = 64, 8
+	maxQueries, querySeats = 64, 4
 	// maxWatches limits the open watches.
 	maxWatches = 64
 	// maxUnreadQueryBytes is the maximum memory of all answers to queries that are being written.
-	maxUnreadQueryBytes = 32 << 20
+	maxUnreadQueryBytes = 12 << 20
 )
 
 // queryReviews is the limit of reviews: each user with open watches makes one or two every 10 s for each of their

@@ -272,7 +272,7 @@ func TestFewQueriesAreAnsweredAtOnce(t *testing.T) {
 		for _, a := range answers {
 			equal(t, "the answer to a query", (<-a).Code, http.StatusOK)
 		}
-		equal(t, "the queries that are answered at once", most, 8)
+		equal(t, "the queries that are answered at once", most, 4)
 	})
 }
 

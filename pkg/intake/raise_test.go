@@ -154,7 +154,7 @@ func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
 		const size = 4 << 10 // of a message; a view has it twice
 		p := kept()
 		p.Recorded = make(chan *occurrence.Occurrence, 1000)
-		s := serve(t, p, authenticatedByHeader, withOptions(func(o *intake.Options) { o.MaxViewBytes = 100 * 2 * size }))
+		s := serve(t, p, authenticatedByHeader, withOptions(func(o *intake.Options) { o.MaxViewBytes = 100 * 2 * size }), inFlight(2000))
 		var answers []<-chan answer
 		// fill raises a name of a user until a request has to wait, and returns how many
 		// reports were recorded.

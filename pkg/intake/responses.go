@@ -18,14 +18,14 @@ const (
 	// writeTimeout is the timeout for writing a response.
 	writeTimeout = 10 * time.Second
 	// maxUnreadBytes is the maximum memory of all responses that are being written.
-	maxUnreadBytes = 32 << 20
+	maxUnreadBytes = 8 << 20
 	// unreadOverhead is the memory of one of them beside its body: the goroutine, the
 	// stream and its buffers.
 	unreadOverhead = 16 << 10
 	// minUnreadBytes is what must be available to a caller for a request to be handled. The rest is for refusals.
 	minUnreadBytes = 4 * unreadOverhead
 	// UploadBufferBytes is how much of a request's body the server in front of a handler
-	// may buffer: MaxUploadBufferPerStream of HTTP/2.
+	// may buffer: MaxUploadBufferPerStream of HTTP/2. Clients may send as much before they know of another limit.
 	UploadBufferBytes = 64 << 10
 	// A response is about as large as its request, or several times as large if it is
 	// escaped. /metrics has no request to compare with.

@@ -23,9 +23,8 @@ import (
 )
 
 const (
-	// DefaultMaxInFlight is the default limit of requests in flight. With bodies of
-	// 1 MiB they use 1 GiB, with usual ones about 40 MiB.
-	DefaultMaxInFlight = 1000
+	// DefaultMaxInFlight is the default limit of requests in flight, each with up to RequestBytes.
+	DefaultMaxInFlight = 384
 	// requestTimeout is the maximum timeout of a request. The apiserver's handlers wait
 	// up to 34 s for a write.
 	requestTimeout = 60 * time.Second
@@ -35,6 +34,9 @@ const (
 	// request, or both would respond at once.
 	abandonAfter = requestTimeout + 5*time.Second
 )
+
+// unknownOf is the limit of the requests of unknown callers in flight, by that of the others.
+func unknownOf(inFlight int) int64 { return int64(max(1, 2*inFlight/3)) }
 
 // ServerOptions are the options of NewHandler.
 type ServerOptions struct {
@@ -53,7 +55,7 @@ type ServerOptions struct {
 	Forwarder Forwarder
 	// Replication, if not nil, serves a session with another replica, which follows this
 	// one: a POST of ReplicationPath. It must return soon after ctx has ended or the session
-	// is closed. There are at most 8 sessions at once. It needs a Forwarder.
+	// is closed. There are at most 4 sessions at once. It needs a Forwarder.
 	Replication func(ctx context.Context, session io.ReadWriteCloser) error
 	// ReplicaState, if not nil, accepts what another replica reports of itself: a POST of ReplicaStatePath.
 	// It must not block. Its error is answered 400. It needs a Forwarder.

@@ -38,9 +38,9 @@ func replicaName(ctx context.Context) string {
 }
 
 const (
-	// maxSessions is far above the number of replicas: sessions whose other end has
+	// maxSessions is above the number of replicas: sessions whose other end has
 	// vanished may be left.
-	maxSessions = 8
+	maxSessions = 4
 	// sessionReviewPeriod is between two reviews of the token of an open session.
 	sessionReviewPeriod = reviewTTL
 )

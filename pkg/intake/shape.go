@@ -38,7 +38,7 @@ func checkBody(mediaType string, body []byte) error {
 	case runtime.ContentTypeYAML:
 		return checkYAML(body)
 	case runtime.ContentTypeProtobuf:
-		return nil // checkEvent checks the result
+		return checkProtobuf(body)
 	default: // JSON, patches, and types that the handlers refuse
 		return checkShape(body)
 	}
@@ -83,8 +83,7 @@ func stringEnd(body []byte, begin int) int {
 	return len(body)
 }
 
-// checkEvent checks what checkShape cannot: bodies in YAML and protobuf, and the result
-// of a patch.
+// checkEvent checks what checkShape cannot: bodies in YAML, and the result of a patch.
 func checkEvent(event *corev1.Event) error {
 	switch {
 	case len(event.OwnerReferences) > maxItems:

@@ -59,7 +59,7 @@ func (s *server) unwritten(t *testing.T) float64 {
 // A response that fits into the server's buffers is not written either, and the server
 // keeps its buffer of a body that is not read. None of these requests is in flight.
 func TestUnreadAnswersCountThoughTheyAreSmall(t *testing.T) {
-	const half, each = 50, 16 << 10
+	const half, each = 20, 16 << 10
 	s := serve(t, written(), (&bearers{}).set, inFlight(30))
 	client := stall(t, listenTLS(t, s), "stalled")
 	for range half {

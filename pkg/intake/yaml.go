@@ -9,7 +9,7 @@ import (
 
 // maxYAMLBytes limits a body in YAML. Decoding takes 800 times its length, and clients
 // send YAML to an apiserver for server-side apply only.
-const maxYAMLBytes = 32 << 10
+const maxYAMLBytes = 16 << 10
 
 // maxYAMLLists limits the opening brackets. The time to decode YAML grows with the
 // square of their nesting.

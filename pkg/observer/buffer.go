@@ -23,7 +23,7 @@ type sizes struct {
 	page int64
 }
 
-var defaultSizes = sizes{blockVersions: 256, blockBytes: 1 << 20, fetchBytes: 16 << 20, page: 500}
+var defaultSizes = sizes{blockVersions: 256, blockBytes: 1 << 20, fetchBytes: 1 << 20, page: 250}
 
 // buffer is a log of versions by sequence number: sealed blocks, and after them the head, which is
 // decoded. It is not safe for concurrent use, but slices that it has returned do not change.

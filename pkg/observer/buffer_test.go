@@ -142,7 +142,7 @@ func heap() int64 {
 
 // The number that docs/delivery.md and DefaultMaxBytes state, of versions such as kubelets write.
 func TestTheBufferHasPlaceForAsManyVersionsAsItSays(t *testing.T) {
-	const stated = 500_000
+	const stated = 200_000
 	var versions []Version
 	for i := range defaultSizes.blockVersions {
 		versions = append(versions, usual(i))

@@ -171,7 +171,7 @@ func (s *stream) parse(e watch.Event) (change, error) {
 	s.read = true
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		event.ManagedFields = nil
+		slim(event)
 		return change{event.ResourceVersion, event}, nil
 	default:
 		return change{rv: event.ResourceVersion}, nil

@@ -10,18 +10,24 @@ import (
 
 const (
 	// A watch of a reader's own is closed when it has sent sizes.fetchBytes. So that what it has sent
-	// is delivered, it is also closed when nothing more has come for fetchQuiet, or after fetchTime.
+	// is delivered, it is also closed when nothing more has come for fetchQuiet, or after fetchTime, and so that others
+	// have their turn, when nothing has come for fetchFirst.
+	fetchFirst = 10 * time.Second
 	fetchQuiet = 200 * time.Millisecond
 	fetchTime  = 2 * time.Second
-	// maxPages is how many pages may be read at once. After a compaction all readers list, and a page
-	// of hostile Events takes ten times its size while it is decoded.
-	maxPages = 2
+	// maxFetches is how many readers may have a watch of their own at once, and a page counts as as many. After a
+	// compaction all readers list, and hostile Events take ten times their size while they are decoded.
+	maxFetches = 2
 )
 
 // fetchChanges reads the versions after position by a watch of the reader's own, until the shared
 // log has what follows. It closes the watch when enough was read, so that the apiserver keeps
 // nothing for a reader whose receiver is slow. If versions are gone, a list follows.
 func (r *Reader) fetchChanges(ctx context.Context) error {
+	if err := r.o.fetches.Acquire(ctx, 1); err != nil {
+		return context.Cause(ctx)
+	}
+	defer r.o.fetches.Release(1)
 	l := r.o.log
 	l.mu.Lock()
 	position := r.position
@@ -44,7 +50,7 @@ func (r *Reader) fetchChanges(ctx context.Context) error {
 
 func (r *Reader) readChanges(s *stream) error {
 	var enough <-chan time.Time
-	quiet := time.NewTimer(minWatch) // nobody waits for the first one
+	quiet := time.NewTimer(fetchFirst)
 	defer quiet.Stop()
 	for bytes := int64(0); bytes < r.o.sizes.fetchBytes; {
 		more, changed := r.wantsMore()
@@ -128,12 +134,10 @@ func (r *Reader) fetchedLocked(v Version) {
 // fetchPage reads a page of the list. A page is read when the versions of the one before were
 // returned, so the token may have expired by then.
 func (r *Reader) fetchPage(ctx context.Context) error {
-	select {
-	case r.o.pages <- struct{}{}:
-		defer func() { <-r.o.pages }()
-	case <-ctx.Done():
+	if err := r.o.fetches.Acquire(ctx, maxFetches); err != nil {
 		return context.Cause(ctx)
 	}
+	defer r.o.fetches.Release(maxFetches)
 	before := r.o.log.point()
 	token := r.list.token
 	if token == "" {
@@ -190,7 +194,7 @@ func (r *Reader) pageOf(page *corev1.EventList) (versions []Version, err error) 
 			continue
 		}
 		event := page.Items[i] // a copy: a pointer would keep the whole page
-		event.ManagedFields = nil
+		slim(&event)
 		versions = append(versions, Version{&event, now})
 		bytes += sizeOf(versions[len(versions)-1])
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
@@ -31,7 +32,7 @@ type Observer struct {
 	metrics *Metrics
 	lines   *ratelimitedlog.Limiter
 	backoff backoff
-	pages   chan struct{} // has an element for each page that is read
+	fetches *semaphore.Weighted
 
 	mu     sync.Mutex
 	status Status
@@ -68,11 +69,11 @@ func newObserver(opts Options, s sizes) (*Observer, error) {
 		return nil, fmt.Errorf("observer: %w", err)
 	}
 	o := &Observer{
-		client: newClient(opts.Source),
-		log:    newSharedLog(opts.Start, opts.MaxBytes, s, c),
-		sizes:  s,
-		lines:  ratelimitedlog.New(ratelimitedlog.Interval),
-		pages:  make(chan struct{}, maxPages),
+		client:  newClient(opts.Source),
+		log:     newSharedLog(opts.Start, opts.MaxBytes, s, c),
+		sizes:   s,
+		lines:   ratelimitedlog.New(ratelimitedlog.Interval),
+		fetches: semaphore.NewWeighted(maxFetches),
 	}
 	if o.metrics = opts.Metrics; o.metrics == nil {
 		if o.metrics, err = NewMetrics(nil); err != nil {

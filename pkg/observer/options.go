@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// DefaultMaxBytes is the default of Options.MaxBytes: more than 500,000 versions such as kubelets
+	// DefaultMaxBytes is the default of Options.MaxBytes: more than 200,000 versions such as kubelets
 	// write.
-	DefaultMaxBytes = 64 << 20
+	DefaultMaxBytes = 16 << 20
 	// MinMaxBytes is the lower bound of Options.MaxBytes: twice the part that is never removed.
 	MinMaxBytes = 8 << 20
 )
@@ -24,7 +24,7 @@ type Options struct {
 	Start Cursor
 	// MaxBytes limits the buffer of versions that some reader has not read, in bytes of memory. 0 is
 	// DefaultMaxBytes. Not in it are, for each reader, a block that is decoded (about 1 MiB) and,
-	// while it reads what has left the buffer, 16 MiB or a page of a list.
+	// while it reads what has left the buffer, as much or a page of a list.
 	MaxBytes int64
 	// Metrics, if not nil, counts, and reports the gauges of this Observer instead of a former one's.
 	Metrics *Metrics

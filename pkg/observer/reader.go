@@ -12,7 +12,7 @@ const (
 	// cursorInterval is the minimum time between two batches that have nothing but a cursor.
 	cursorInterval = 5 * time.Second
 	// batchBytes is the size of the Events at which a batch ends, in memory.
-	batchBytes = 8 << 20
+	batchBytes = 1 << 20
 )
 
 // ErrClosed is the error of Next after Close.

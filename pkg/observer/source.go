@@ -31,9 +31,9 @@ type Source interface {
 // ErrPageTooLarge is the error of a page that would take too much memory.
 var ErrPageTooLarge = errors.New("the page is too large")
 
-// maxPageBytes limits the body of a page: 500 usual Events take 0.5 MiB, and whoever may create
+// maxPageBytes limits the body of a page: 250 usual Events take 0.25 MiB, and whoever may create
 // Events can store ones of 1.5 MiB each.
-const maxPageBytes = 16 << 20
+const maxPageBytes = 7 << 18
 
 // NewSource returns a Source that reads from an apiserver, in protobuf. It needs the rights to list
 // and watch events in all namespaces. A connection that is dead is noticed by the HTTP/2 health

@@ -140,7 +140,7 @@ func TestWrongParametersAreRefused(t *testing.T) {
 		"timeline?name=a&name=b", "timeline?name=" + strings.Repeat("x", 2000), "timeline?watch=true", "timeline?versions=some",
 		"why?name=web-0&watch=true", "why", "why?kind=Pod", "why?uid=1", "drops?kind=Pod", "drops?uid=1", "top?by=colour", "top?since=2999-01-01T00:00:00Z", "top?until=5m", "status?namespace=shop", "tail", "tail?watch=false",
 		"tail?watch=true&include=all", "tail?watch=true&resourceVersion=1%0Aid:2", "tail?watch=true&resourceVersion=" + strings.Repeat("1", 200),
-		"tail?watch=true&match=" + strings.Repeat("x", 16<<10), "tail?watch=true&match=event.reason", "tail?watch=true&match=nothing",
+		"tail?watch=true&match=" + strings.Repeat("x", 8<<10), "tail?watch=true&match=event.reason", "tail?watch=true&match=nothing",
 		"tail?watch=true&match=" + url.QueryEscape("[1,2,3].all(a,[1,2,3].all(b,[1,2,3].all(c,[1,2,3].all(d,event.message.matches('(a+)+$')))))"),
 	} {
 		if a := s.Do(t, http.MethodGet, root+path, nil); a.Code != http.StatusBadRequest {

@@ -9,7 +9,7 @@ import (
 )
 
 // maxRelayedBytes limits the leader's answer to a query: more than maxAnswerBytes, and the rest of it.
-const maxRelayedBytes = 2 * maxAnswerBytes
+const maxRelayedBytes = maxAnswerBytes + 256<<10
 
 // relayed returns what has the leader answer. The leader reviews the rights of the caller again.
 func (a *API) relayed(to intake.Query, q *query, changed <-chan struct{}) http.HandlerFunc {

@@ -128,7 +128,7 @@ func TestTenantDoesNotFillTheBacklogOfOthers(t *testing.T) {
 			}
 			follower.takes.Store(int64(time.Millisecond))
 			var mallory, alice answers
-			large := func(o *occurrence.Occurrence) { o.Event.Message = strings.Repeat("x", 128<<10) }
+			large := func(o *occurrence.Occurrence) { o.Event.Message = strings.Repeat("x", 32<<10) }
 			for i := range 400 {
 				all[0].record(i, by("mallory"), large, mallory.wait)
 				if i%4 == 0 {

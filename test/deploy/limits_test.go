@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	eventsv1 "k8s.io/api/events/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,17 +50,16 @@ func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 	if err := leads(t, s); err != nil {
 		t.Fatal(err)
 	}
-	var reporters sync.WaitGroup
+	var reporters errgroup.Group
+	reporters.SetLimit(2 * userBurst) // within the share of an address
 	for i := range reports {
 		for _, event := range []any{classic(s.namespace, fmt.Sprint("limited-", i)), newStyle(s.namespace, fmt.Sprint("unlimited-", i))} {
-			reporters.Go(func() {
-				if err := s.takes(t, s.leader, event); err != nil {
-					t.Error(err)
-				}
-			})
+			reporters.Go(func() error { return s.takes(t, s.leader, event) })
 		}
 	}
-	reporters.Wait()
+	if err := reporters.Wait(); err != nil {
+		t.Error(err)
+	}
 	s.leader.Terminate(t)
 	if n := len(stored.List(t, cluster, s.namespace)); n != 2*reports {
 		t.Errorf("%d of %d Events are stored", n, 2*reports)

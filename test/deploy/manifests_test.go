@@ -24,8 +24,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/eventd/eventd/cmd/eventd/app"
-	"github.com/eventd/eventd/internal/sizing"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/sizing"
 )
 
 // complete is deploy/ with all of its options, as an overlay would have it.
@@ -178,16 +178,22 @@ func TestImagesHaveAVersion(t *testing.T) {
 // options are what the flags of a Deployment come to.
 func options(t *testing.T, name string) (*app.Options, *pflag.FlagSet) {
 	t.Helper()
+	o, flags := parse(t, deployedFlags(t, manifests, name))
+	if err := o.Validate(); err != nil {
+		t.Error(err)
+	}
+	return o, flags
+}
+
+func parse(t *testing.T, arguments []string) (*app.Options, *pflag.FlagSet) {
+	t.Helper()
 	o := app.NewOptions()
 	flags := pflag.NewFlagSet("eventd", pflag.ContinueOnError)
 	for _, set := range o.Flags().FlagSets {
 		flags.AddFlagSet(set)
 	}
-	if err := flags.Parse(deployedFlags(t, manifests, name)); err != nil {
+	if err := flags.Parse(arguments); err != nil {
 		t.Fatal(err)
-	}
-	if err := o.Validate(); err != nil {
-		t.Error(err)
 	}
 	return o, flags
 }
@@ -303,6 +309,25 @@ func TestMemoryIsEnoughForWhateverItIsSent(t *testing.T) {
 		}
 		if said := fmt.Sprintf("`GOMEMLIMIT=%s`, and a memory limit of `%s` for the container.", soft, limit); !strings.Contains(string(page), said) {
 			t.Errorf("docs/sizing.md does not say %s", said)
+		}
+	}
+}
+
+// The rows of the sizes are those of the command.
+func TestSizesAreThoseOfTheirFlags(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "sizing.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| [0-9,]+ \\| `(--role=[^`]+)` \\| (\\w+) \\|$").FindAllStringSubmatch(string(page), -1)
+	if len(rows) != 6 {
+		t.Errorf("%d rows of sizes, want 6", len(rows))
+	}
+	for _, row := range rows {
+		o, _ := parse(t, strings.Fields(row[1]))
+		want := resource.MustParse(row[2])
+		if limit := sizing.Advise(sizing.Memory(o)).ContainerLimit; limit != want.Value() {
+			t.Errorf("%s: %d MiB, want %s", row[1], limit>>20, row[2])
 		}
 	}
 }

@@ -23,10 +23,11 @@ func replicaTargets(t *testing.T, n int, flags ...string) (leader *target, stand
 	options := replica.Options{Credentials: replica.Deploy(t, c), PeerToken: replica.PeerToken(t, c), Flags: flags}
 	var replicas []*target
 	for range n {
-		r := replica.Run(t, c, options)
+		r := start(t, c, options)
 		t.Cleanup(func() {
 			ctx, cancel := await.Context(t)
 			defer cancel()
+			wantWithinLimit(t, r)
 			_ = r.Stop(ctx) // so that the next test finds no leader
 		})
 		replicas = append(replicas, &target{cluster: c, config: r.Config, pid: r.PID, eventd: r})

@@ -53,8 +53,8 @@ routes: [{name: all, receivers: [file, nats]}]
 	o.apiserver = link.New(t, apiserver.Host)
 	credentials = rest.CopyConfig(credentials)
 	credentials.Host = "https://" + o.apiserver.Address()
-	o.Replica = replica.Run(t, c, replica.Options{Credentials: credentials, Flags: []string{
-		"--role=" + app.RoleObserve, "--leader-elect=false", "--config=" + o.configuration, "--cluster-name=test", "--history-bytes=64Mi",
+	o.Replica = start(t, c, replica.Options{Credentials: credentials, Flags: []string{
+		"--role=" + app.RoleObserve, "--leader-elect=false", "--config=" + o.configuration, "--cluster-name=test", "--history-bytes=28Mi",
 	}})
 	await.Until(t, "it delivers", func() bool {
 		l.report(t.Context(), loadPeriod)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/request"
@@ -42,8 +43,34 @@ func eventdTarget(t *testing.T, flags ...string) *target {
 // front of it.
 func startEventd(t *testing.T, c *testenv.ControlPlane, credentials *rest.Config, flags ...string) *target {
 	t.Helper()
-	r := replica.Run(t, c, replica.Options{Credentials: credentials, Flags: append([]string{"--leader-elect=false"}, flags...)})
+	r := start(t, c, replica.Options{Credentials: credentials, Flags: append([]string{"--leader-elect=false", "--max-request-body-bytes=128Ki"}, flags...)})
 	return &target{cluster: c, config: r.Config, pid: r.PID, eventd: r}
+}
+
+// limitMiB and softLimit are those of the containers in deploy/.
+const limitMiB, softLimit = 512, "GOMEMLIMIT=448MiB"
+
+// start runs eventd with the limits of its memory in deploy/, whatever is done to it.
+func start(t *testing.T, c *testenv.ControlPlane, o replica.Options) *replica.Replica {
+	t.Helper()
+	o.Env = append(o.Env, softLimit)
+	r := replica.Run(t, c, o)
+	t.Cleanup(func() { wantWithinLimit(t, r) })
+	return r
+}
+
+// wantWithinLimit fails if a process has had more memory than its container may, unless it has ended.
+func wantWithinLimit(t *testing.T, r *replica.Replica) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.PID()))
+	if err != nil || !strings.Contains(string(status), "VmHWM:") {
+		return
+	}
+	peak := peakMemory(t, r.PID())
+	longrun.Report(t, "peak MiB: %.0f", peak)
+	if peak > limitMiB {
+		t.Errorf("%.0f MiB are more than the limit in deploy/", peak)
+	}
 }
 
 // apiserverTarget is the kube-apiserver itself, with etcd in the same process.

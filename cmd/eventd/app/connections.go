@@ -1,8 +1,11 @@
 package app
 
 import (
+	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/eventd/eventd/internal/instrument"
 	"github.com/eventd/eventd/internal/shares"
+	"github.com/eventd/eventd/pkg/intake"
 )
 
 // connWriteTimeout limits one write to a connection, of at most 16 KiB. An HTTP/2
@@ -21,8 +25,12 @@ const (
 	// ConnectionBytes is the memory of an idle connection. MaxConnectionBytes is the
 	// maximum before a request is served: during the handshake or the headers.
 	// TestConnectionsTakeNoMoreThanIsSaid measures both.
-	ConnectionBytes    = 56 << 10
-	MaxConnectionBytes = 288 << 10
+	ConnectionBytes    = 44 << 10
+	MaxConnectionBytes = 96 << 10
+	// maxFirstBytes limits what a client sends before HTTP/2 begins, or its first request of HTTP/1.1 is read: a hello,
+	// which has about 2 KiB, its certificates, and headers, with some of a body. crypto/tls buffers up
+	// to 256 KiB of the certificates.
+	maxFirstBytes = 4<<10 + maxClientCertBytes + intake.MaxHeaderBytes + 8<<10
 )
 
 // boundedListener limits the number of connections and the duration of their writes,
@@ -123,8 +131,36 @@ type boundedConn struct {
 	listener *boundedListener
 	flow     shares.Flow
 
+	// served is set when maxFirstBytes ends, of which read is what came. One goroutine at a time reads.
+	served atomic.Bool
+	read   int
+
 	mu       sync.Mutex
 	deadline time.Time // of writes, set by the server
+}
+
+var errFirstBytes = errors.New("the client sends too much before its first request")
+
+// Read implements net.Conn.
+func (c *boundedConn) Read(b []byte) (int, error) {
+	if c.served.Load() {
+		return c.Conn.Read(b)
+	}
+	if c.read > maxFirstBytes {
+		return 0, errFirstBytes
+	}
+	n, err := c.Conn.Read(b)
+	c.read += n
+	return n, err
+}
+
+// begin ends the limit of the first bytes of a connection of a boundedListener.
+func begin(c net.Conn) {
+	if c, ok := c.(*tls.Conn); ok {
+		if bounded, ok := c.NetConn().(*boundedConn); ok {
+			bounded.served.Store(true)
+		}
+	}
 }
 
 // Write implements net.Conn.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -146,6 +147,43 @@ func TestConnectionWithoutAHandshakeEnds(t *testing.T) {
 	await.Until(t, "the connection is removed", func() bool { return e.listener.shares.InUse() == 0 })
 }
 
+// sendHello sends the beginning of a ClientHello.
+func sendHello(t *testing.T, to net.Conn, bytes int) {
+	t.Helper()
+	hello := append([]byte{1, 0, 0xff, 0xf0}, make([]byte, bytes)...)
+	for record := range slices.Chunk(hello, 16_000) {
+		header := []byte{22, 3, 1, byte(len(record) >> 8), byte(len(record))}
+		if _, err := to.Write(append(header, record...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What comes before the first request is limited, whatever it is, and what comes after it is not.
+func TestFirstBytesAreLimited(t *testing.T) {
+	e := startEdge(t, 100)
+	conn := e.dial(t, "127.0.0.1")
+	sendHello(t, conn, maxFirstBytes+1000)
+	await.Until(t, "a hello without end is closed", func() bool { return e.listener.shares.InUse() == 0 })
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		transport := &http.Transport{
+			DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return e.dialTLS(t, "127.0.0.1", protocol) },
+			Protocols:      new(http.Protocols),
+		}
+		transport.Protocols.SetHTTP1(protocol != "h2")
+		transport.Protocols.SetHTTP2(protocol == "h2")
+		client := &http.Client{Transport: transport}
+		for range 3 {
+			resp, err := client.Post("https://"+e.address, "", strings.NewReader(strings.Repeat("x", 2*maxFirstBytes)))
+			if err != nil {
+				t.Fatalf("%s: %v", protocol, err)
+			}
+			_ = resp.Body.Close()
+		}
+		client.CloseIdleConnections()
+	}
+}
+
 func inUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -177,13 +215,7 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 		"idle": {func(t *testing.T, e *edge) { e.openHTTP2(t) }, ConnectionBytes},
 		"half of a handshake": {func(t *testing.T, e *edge) {
 			conn := e.dial(t, "127.0.0.1")
-			hello := append([]byte{1, 0, 0xff, 0xf0}, make([]byte, 65_000)...)
-			for record := range slices.Chunk(hello, 16_000) {
-				header := []byte{22, 3, 1, byte(len(record) >> 8), byte(len(record))}
-				if _, err := conn.Write(append(header, record...)); err != nil {
-					t.Fatal(err)
-				}
-			}
+			sendHello(t, conn, maxFirstBytes-100)
 		}, MaxConnectionBytes},
 		"HTTP/1.1, many headers": {func(t *testing.T, e *edge) {
 			e.open(t, "http/1.1", "GET / HTTP/1.1\r\n"+strings.Repeat("a: b\r\n", intake.MaxHeaderBytes/6))

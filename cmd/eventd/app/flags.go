@@ -113,7 +113,7 @@ func (o *Options) addReplicationFlags(fs *pflag.FlagSet) {
 	fs.Var(acknowledgeValue{&o.Pipeline.Sink.Acknowledge}, "acknowledge",
 		`When a report is answered: "replicated", with 202, once another replica holds it; "committed", once it is written, or at once with 202 if the write is deferred; "received", at once with 202, and lost if the process dies before the write. While no other replica is known, "replicated" is "committed"; if none holds a deferred write within a second, that is made at once, or its client is answered 429.`)
 	fs.Var(bytesValue{&o.MaxHeldBytes}, "max-held-bytes",
-		"Maximum memory of what this replica holds for others; 0 is twice what a leader may have pending. Above it, its clients wait for writes. Without effect with --leader-elect=false.")
+		"Maximum memory of what this replica holds for others; 0 is what a leader may have pending. Above it, its clients wait for writes. Without effect with --leader-elect=false.")
 }
 
 func (o *Options) addObservationFlags(fs *pflag.FlagSet) {

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -36,7 +37,7 @@ const (
 	// largest frame that it allows.
 	frameBytes = 16 << 10
 	// A client presents its own certificate and the intermediate ones.
-	maxClientCerts, maxClientCertBytes = 10, 16 << 10
+	maxClientCerts, maxClientCertBytes = 10, 8 << 10
 )
 
 func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.Handler, stopping <-chan struct{}) (*http.Server, error) {
@@ -51,6 +52,11 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 		ReadHeaderTimeout: handshakeTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          newServerLog(klog.Background()),
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateActive {
+				begin(c)
+			}
+		},
 	}
 	if info.DisableHTTP2 {
 		return s, nil
@@ -74,6 +80,7 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 	serveHTTP2 := s.TLSNextProto[xhttp2.NextProtoTLS]
 	ofHTTP2 := &http.Server{MaxHeaderBytes: intake.MaxHeaderBytesHTTP2, IdleTimeout: s.IdleTimeout, ErrorLog: s.ErrorLog}
 	s.TLSNextProto[xhttp2.NextProtoTLS] = func(_ *http.Server, c *tls.Conn, handler http.Handler) {
+		begin(c)
 		serveHTTP2(ofHTTP2, c, handler)
 	}
 	return s, nil

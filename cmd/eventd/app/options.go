@@ -9,7 +9,6 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
@@ -111,19 +110,20 @@ func newLeaderElection() LeaderElection {
 	}
 }
 
-// defaultMaxConnections is for a cluster whose nodes all connect to one replica.
-const defaultMaxConnections = 2048
+// defaultMaxConnections is for a cluster of 1,000 nodes, all of which connect to one replica.
+const defaultMaxConnections = 1024
 
 // newPipeline returns the defaults of a process that writes the Events of a cluster. Those of
 // package pipeline are for a controller.
 func newPipeline() pipeline.Options {
 	o := pipeline.DefaultOptions()
-	o.QueueCapacity = broadcaster.DefaultCapacity
+	// Requests in flight, and the Events of batches, are fewer.
+	o.QueueCapacity = 8192
 	// A cluster has more subjects than one controller.
-	o.Correlator.CacheSize = 16_384
+	o.Correlator.CacheSize = 32_768
 	o.Sink = sink.DefaultOptions()
-	// MaxPendingSeries is the limit for usual Events. Followers hold all of it, twice.
-	o.Sink.MaxPendingBytes = 96 << 20
+	// What is pending is held by each replica, and once more by one that adopts it.
+	o.Sink.MaxPendingSeries, o.Sink.MaxPendingBytes, o.Sink.MaxIdleSeries = 10_000, 24<<20, 50_000
 	o.Sink.Acknowledge = sink.AcknowledgeReplicated
 	return o
 }

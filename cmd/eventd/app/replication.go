@@ -40,13 +40,13 @@ func (p *process) newHoldings(ctx context.Context) (*sink.Holdings, error) {
 	return sink.NewHoldings(sink.HoldingsOptions{MaxBytes: most, Registerer: p.registry})
 }
 
-// HeldBytes returns the limit of what this replica holds of others. By default, that is the holding of
-// the leader beside that of a former one.
-func (o *Options) HeldBytes() int64 { return cmp.Or(o.MaxHeldBytes, 2*o.leaderBytes()) }
+// HeldBytes returns the limit of what this replica holds of others: by default what one leader may have pending. While
+// it holds what a former one had too, the clients of the leader may have to wait for writes.
+func (o *Options) HeldBytes() int64 { return cmp.Or(o.MaxHeldBytes, o.leaderBytes()) }
 
 // leaderBytes returns the most that is held of a leader with the same options. Its last occurrence
 // may exceed the limit, by labels and annotations, and by an Event that takes up to four times its
-// body (internal/sizing).
+// body (test/sizing).
 func (o *Options) leaderBytes() int64 {
 	return o.Pipeline.Sink.HeldBytes() + 1<<20 + 4*o.Intake.MaxBodyBytes
 }

@@ -10,7 +10,7 @@ import (
 const (
 	defaultBatchSize int32 = 512
 	defaultTimeout         = 10 * time.Second
-	defaultMaxSeries int32 = 1000
+	defaultMaxSeries int32 = 500
 )
 
 func (c *EventdConfiguration) setDefaults() {

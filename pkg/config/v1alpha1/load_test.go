@@ -49,7 +49,7 @@ metrics:
 	if by := got.Routes[0].Throttle.By; !slices.Equal(by, []string{"metadata.namespace", "involvedObject.uid", "reason"}) {
 		t.Errorf("the throttle is by %q", by)
 	}
-	if n := *got.Metrics[0].MaxSeries; n != 1000 {
+	if n := *got.Metrics[0].MaxSeries; n != 500 {
 		t.Errorf("a metric has at most %d series", n)
 	}
 	receiver := func(r Receiver) Receiver {
@@ -291,9 +291,9 @@ func TestLimits(t *testing.T) {
 	redacted := func(n int) string {
 		return head + "receivers:\n- name: a\n  jsonLines: {}\n  redact:\n" + repeat(n, "  - metadata.labels[\"l%d\"]\n")
 	}
-	metrics := func(n int) string { return head + "metrics:\n" + repeat(n, "- {name: m%d}\n") }
+	metrics := func(n int) string { return head + "metrics:\n" + repeat(n, "- {name: m%d, maxSeries: 100}\n") }
 	series := func(n int) string {
-		return head + "metrics:\n" + repeat(6, "- {name: m%d, maxSeries: 10000}\n") + fmt.Sprintf("- {name: last, maxSeries: %d}\n", n-60_000)
+		return head + "metrics:\n" + repeat(6, "- {name: m%d, maxSeries: 1000}\n") + fmt.Sprintf("- {name: last, maxSeries: %d}\n", n-6000)
 	}
 	labels := func(n int) string {
 		return head + "metrics:\n- name: a\n  labels:\n" + repeat(n, "    l%d: reason\n")
@@ -313,7 +313,7 @@ func TestLimits(t *testing.T) {
 		"headers":   {headers, 16, "receivers[0].cloudEvents.headers: Too many"},
 		"redacted":  {redacted, 64, "receivers[0].redact: Too many"},
 		"metrics":   {metrics, 64, "metrics: Too many"},
-		"series":    {series, MaxSeries, "metrics: Invalid value: 64001"},
+		"series":    {series, MaxSeries, "metrics: Invalid value: 8001"},
 		"labels":    {labels, 8, "metrics[0].labels: Too many"},
 		"by":        {by, 8, "routes[0].throttle.by: Too many"},
 		"bytes":     {size, MaxBytes, "more than 1048576 bytes"},

@@ -15,11 +15,11 @@ import (
 
 const (
 	// MaxSeries is the maximum number of series of all metrics together.
-	MaxSeries = 64_000
+	MaxSeries = 8000
 
 	maxMetrics        = 64
 	maxLabels         = 8
-	maxSeriesOfMetric = 10_000
+	maxSeriesOfMetric = MaxSeries
 	maxMetricName     = 100
 	maxHelp           = 1024
 	maxBy             = 8

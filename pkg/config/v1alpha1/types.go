@@ -26,7 +26,7 @@ type EventdConfiguration struct {
 	// matches ends the evaluation, unless it says continue. An Event that no route matches is
 	// not delivered. Without routes, every receiver gets every Event. There are at most 256.
 	Routes []Route `json:"routes,omitempty"`
-	// Metrics count what is stored, whoever wrote it. There are at most 64, with at most 64000
+	// Metrics count what is stored, whoever wrote it. There are at most 64, with at most 8000
 	// series together.
 	Metrics []Metric `json:"metrics,omitempty"`
 }
@@ -82,7 +82,7 @@ type Receiver struct {
 	// metadata.annotations. The names are those of the match expressions; a single key is written
 	// metadata.annotations["example.com/key"]. There are at most 64.
 	Redact []string `json:"redact,omitempty"`
-	// BatchSize is the maximum number of Events in a request, from 1 to 10000. 512 is the default.
+	// BatchSize is the maximum number of Events in a request, from 1 to 8000. 512 is the default.
 	BatchSize *int32 `json:"batchSize,omitempty"`
 	// Timeout limits an attempt to deliver a batch, from 100ms to 5m. 10s is the default. If a
 	// batch takes several requests, another attempt goes on where it ended.
@@ -226,7 +226,7 @@ type Metric struct {
 	// Labels are fields by the name of a label. The fields are those that throttle.by can have.
 	// There are at most 8.
 	Labels map[string]string `json:"labels,omitempty"`
-	// MaxSeries is the maximum number of combinations of values of labels, from 1 to 10000. What
-	// has further ones counts with the value other in every label. 1000 is the default.
+	// MaxSeries is the maximum number of combinations of values of labels, from 1 to 8000. What
+	// has further ones counts with the value other in every label. 500 is the default.
 	MaxSeries *int32 `json:"maxSeries,omitempty"`
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/eventd/eventd/pkg/receiver"
 )
 
-// MaxKnown is the number of Events whose counts are remembered: 12 MiB. An Event that is forgotten
+// MaxKnown is the number of Events whose counts are remembered: 6 MiB. An Event that is forgotten
 // counts 1 for its next version.
-const MaxKnown = 65_536
+const MaxKnown = 32_768
 
 // Receiver counts what it is sent. It knows the counts of Events, from its beginning on: a new term
 // needs a new one, since other leaders have counted meanwhile.

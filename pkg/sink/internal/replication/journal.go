@@ -196,7 +196,7 @@ func (j *Journal) Unreplicated(pending int64) int64 {
 }
 
 // maxSessions bounds the followers of a sink.
-const maxSessions = 16
+const maxSessions = 8
 
 var (
 	// ErrClosed ends the sessions of a sink that is closed.

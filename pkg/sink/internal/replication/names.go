@@ -21,8 +21,8 @@ type totalKey struct {
 	client counter.Contributor
 }
 
-// maxTotals bounds the memory of totals, to about 16 MiB.
-const maxTotals = 1 << 16
+// maxTotals bounds the memory of totals, to about 8 MiB.
+const maxTotals = 1 << 15
 
 func newTotals() *totals {
 	return &totals{known: fairlru.New[totalKey, string, uint64](maxTotals, nil)}

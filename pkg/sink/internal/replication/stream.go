@@ -8,7 +8,7 @@ import (
 
 const (
 	// maxBacklog bounds the memory of changes that a follower has not acknowledged.
-	maxBacklog = 16 << 20
+	maxBacklog = 4 << 20
 	// maxAdditions is the part of it for additions; see Journal.HasRoom.
 	maxAdditions = maxBacklog / 4 * 3
 	// snapshotChunk is the number of series that are read with the mutex held.

@@ -24,14 +24,11 @@ const (
 	requestBytes, stackBytes = 12 * kib, 32 * kib
 	// unknownCallerBytes is the size of a request during the review of its caller.
 	unknownCallerBytes = 16 * kib
-	// copiesOfABody are those of the server, of the handler, the decoded one, and the
-	// rest of the buffers. TestRequestsThatWaitTakeNoMoreThanIsSaid measures them.
-	copiesOfABody = 4
 	// batchedEvents is maxBatched of pkg/intake, and batchedEventBytes the size of each, without its part of the body.
-	batchedEvents, batchedEventBytes = 8 << 10, 4 * kib
+	batchedEvents, batchedEventBytes = 2 << 10, 4 * kib
 	// unwrittenAnswers is maxUnreadBytes of pkg/intake. credentials is the size of
 	// its caches of accepted and rejected credentials.
-	unwrittenAnswers = 32 * mib
+	unwrittenAnswers = 8 * mib
 	credentials      = 6 * mib
 	// usualConnections is the number of clients of a replica in a usual cluster.
 	usualConnections = 1000
@@ -43,10 +40,9 @@ const (
 	// occurrenceBytes is the size of a usual occurrence in a queue (pkg/broadcaster,
 	// DefaultCapacity).
 	occurrenceBytes = 512
-	// subjectBytes is the size of a subject with one series, the only one of its
-	// tenant; subjectSeriesBytes that of each further series and group
-	// (pkg/correlator, BenchmarkMemory).
-	subjectBytes, subjectSeriesBytes = 288, 176
+	// subjectBytes is the size of a subject with one series, the only one of its tenant. Each further series, with a
+	// group, counts as one more, and takes less (pkg/correlator, BenchmarkMemory).
+	subjectBytes = 288
 	// seriesBytes is the size of a pending series in a sink, without its occurrences.
 	seriesBytes = 1 * kib
 	// writeBytes is the size of a request to the apiserver: its goroutines, and its
@@ -54,27 +50,31 @@ const (
 	writeBytes = 32 * kib
 	// sessions is maxSessions of pkg/intake, and backlogBytes maxBacklog of
 	// pkg/sink/internal/replication: the changes that one follower has not acknowledged.
-	sessions, backlogBytes = 8, 16 * mib
+	sessions, backlogBytes = 4, 4 * mib
 	// totals is maxTotals there: of clients that count by themselves.
-	totals = 16 * mib
+	totals = 8 * mib
 	// usualBacklogs is that of two followers, of a few milliseconds.
 	usualBacklogs = 2 * mib
-	// readerBytes is what a receiver may read at once: 16 MiB, twice while it is decoded, and a
-	// request (pkg/observer, Options.MaxBytes; pkg/delivery, maxRequestBytes).
+	// readerBytes is what a receiver may have read, 1 MiB and the largest version, and a request with as much, twice
+	// while it is encoded (pkg/observer, fetchBytes; pkg/delivery, maxRequestBytes).
 	// usualReaderBytes is a block of the buffer, decoded.
-	readerBytes, usualReaderBytes = 48 * mib, 2 * mib
-	usualReceivers                = 2
+	readerBytes, usualReaderBytes = 6 * mib, 2 * mib
+	// versionBytes is what the largest version takes while it is decoded, before its labels are cut, and pageBytes a
+	// page of such: ten times its size (pkg/observer, maxPageBytes). fetches are the watches of readers, which read
+	// as much at once as one page does (maxFetches).
+	versionBytes, pageBytes, fetches = 15 * mib, 20 * mib, 2
+	usualReceivers                   = 2
 	// seriesOfMetricBytes is the size of a series of a metric of the configuration, with 8 labels of
 	// the maximum size (pkg/receiver/counters), and of what a scrape makes of it. usualSeries is the
 	// number of series of usual metrics, and usualSeriesOfMetricBytes their size.
 	seriesOfMetricBytes, usualSeriesOfMetricBytes, usualSeries = 2816, 1 * kib, 5000
 	// queryBytes is the size of queries: unread answers, those that are encoded (pkg/intake, maxUnreadQueryBytes,
 	// querySeats), and watches with their buffers. usualQueryBytes is that of some pages and tails.
-	queryBytes, usualQueryBytes = (32 + 8*12 + 64/4) * mib, 4 * mib
+	queryBytes, usualQueryBytes = (12 + 4*5 + 64/8) * mib, 4 * mib
 	// historyReadBytes is what is beside the history itself: the buffer of its observer, a run that is encoded,
 	// blocks that are decoded at once, results, what tails have decoded, and what they read at once (pkg/history;
 	// pkg/query, tailBatch).
-	historyReadBytes, usualHistoryReadBytes = (8 + 4 + 4*8 + 64 + 16 + 64) * mib, 8 * mib
+	historyReadBytes, usualHistoryReadBytes = (8 + 4 + 2*8 + 16 + 8 + 8) * mib, 8 * mib
 	// knownEventBytes is the size of the count of an Event that metrics remember.
 	knownEventBytes = 192
 )
@@ -103,16 +103,12 @@ func Memory(o *app.Options) []Part {
 // shared returns the parts that each role has.
 func shared(o *app.Options) []Part {
 	requests, connections := int64(o.MaxRequestsInFlight), int64(o.MaxConnections)
-	bodies := requests * copiesOfABody * o.Intake.MaxBodyBytes
-	if !o.Takes() {
-		bodies = 0 // queries have none
-	}
+	unknown := 2 * requests / 3
 	parts := []Part{
 		same("the process itself", processBytes),
 		{"connections", []string{"max-connections"}, min(usualConnections, connections) * app.ConnectionBytes, connections * app.MaxConnectionBytes},
-		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * (requestBytes + stackBytes + kib), requests*(requestBytes+stackBytes+intake.HeaderBytes) + bodies},
-		// As many requests of unknown callers may be in flight. Their bodies are not read.
-		{"requests of unknown callers", []string{"max-requests-inflight"}, requests * kib, requests * (unknownCallerBytes + stackBytes + intake.HeaderBytes + intake.UploadBufferBytes)},
+		{"requests being answered", []string{"max-requests-inflight"}, requests * (requestBytes + stackBytes + kib), requests * (requestBytes + stackBytes + intake.RequestBytes)},
+		{"requests of unknown callers", []string{"max-requests-inflight"}, unknown * kib, unknown * (unknownCallerBytes + stackBytes + intake.RequestBytes)},
 		{"answers being written", nil, requests * kib, unwrittenAnswers},
 		same("credentials of callers", credentials),
 		{"queries", nil, usualQueryBytes, queryBytes},
@@ -127,13 +123,12 @@ func shared(o *app.Options) []Part {
 func taken(o *app.Options) []Part {
 	p, views := &o.Pipeline, o.Intake.MaxViewBytes
 	subjects := int64(p.Correlator.CacheSize)
-	subjectMost := subjectBytes + int64(p.Correlator.MaxSeries)*subjectSeriesBytes
 	return []Part{
 		{"bodies being decoded", []string{"max-decode-bytes"}, min(usualDecoding, o.Intake.MaxDecodeBytes), decoding(&o.Intake)},
 		same("Events of batches", batchedEvents*batchedEventBytes),
 		{"names that clients posted", []string{"max-client-names"}, min(int64(o.Intake.MaxNames)*viewBytes, views), views},
 		same("occurrences in the queue", int64(p.QueueCapacity)*occurrenceBytes, "queue-capacity"),
-		{"subjects, and their series and groups", []string{"max-subjects", "max-series-per-subject"}, subjects * subjectBytes, subjects * subjectMost},
+		same("subjects, and their series and groups", subjects*subjectBytes, "max-subjects"),
 		same("pending series", int64(p.Sink.MaxPendingSeries)*seriesBytes, "max-pending-series"),
 		same("pending occurrences", p.Sink.MaxPendingBytes, "max-pending-bytes"),
 		same("occurrences held for other replicas", o.HeldBytes(), "max-held-bytes", "max-pending-bytes", "max-pending-series"),
@@ -149,6 +144,7 @@ func taken(o *app.Options) []Part {
 func observed(o *app.Options) (parts []Part) {
 	if o.HistoryBytes > 0 {
 		parts = append(parts, same("observed Events", o.HistoryBytes, "history-bytes"),
+			same("Events that are decoded for the history", pageBytes+versionBytes, "history-bytes"),
 			Part{"what reads observed Events", []string{"history-bytes"}, usualHistoryReadBytes, historyReadBytes})
 	}
 	if o.ConfigFile == "" {
@@ -156,6 +152,7 @@ func observed(o *app.Options) (parts []Part) {
 	}
 	return append(parts,
 		same("versions that receivers have yet to read", observer.DefaultMaxBytes, "config"),
+		same("Events that are decoded", max(pageBytes, fetches*versionBytes)+versionBytes, "config"),
 		// One more reads for the metrics.
 		Part{"what receivers read and send", []string{"config"}, usualReceivers * usualReaderBytes, (v1alpha1.MaxReceivers + 1) * readerBytes},
 		Part{"groups of throttled Events", []string{"config"}, usualReceivers * delivery.MaxThrottleBytes, v1alpha1.MaxReceivers * delivery.MaxThrottleBytes},
@@ -163,11 +160,11 @@ func observed(o *app.Options) (parts []Part) {
 	)
 }
 
-// adopted returns the memory of what a leader adopts from its holdings: of series of two former
-// leaders, and half of the rest, since it shares the Events.
+// adopted returns the memory of what a leader adopts from its holdings: of its series, and half of the rest, since it
+// shares the Events.
 func adopted(o *app.Options) int64 {
 	held := o.HeldBytes()
-	series := min(held, 2*int64(o.Pipeline.Sink.MaxPendingSeries)*seriesBytes)
+	series := min(held, int64(o.Pipeline.Sink.MaxPendingSeries)*seriesBytes)
 	return series + (held-series)/2
 }
 
@@ -193,18 +190,15 @@ type Advice struct {
 	GoMemLimit, ContainerLimit int64
 }
 
-// Advise adds an eighth for garbage, and another for memory that the Go runtime does not
-// count. Both limits are rounded up to 32 MiB.
+// Advise adds an eighth to the limit of the Go runtime, for garbage above it and memory that it does not count. As
+// the parts are never full at the same time, the rest of the garbage has room below it.
 func Advise(parts []Part) Advice {
 	_, most := Sum(parts)
-	soft := roundUp(most + most/8)
-	return Advice{soft, roundUp(soft + soft/8)}
+	soft := roundUp(most, 16*mib)
+	return Advice{soft, roundUp(soft+soft/8, 32*mib)}
 }
 
-func roundUp(bytes int64) int64 {
-	const unit = 32 * mib
-	return (bytes + unit - 1) / unit * unit
-}
+func roundUp(bytes, unit int64) int64 { return (bytes + unit - 1) / unit * unit }
 
 // Rate has the limits of eventd's writes.
 type Rate struct {

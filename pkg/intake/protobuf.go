@@ -1,0 +1,74 @@
+package intake
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// protobufPrefix begins all bodies in protobuf (runtime/serializer/protobuf).
+var protobufPrefix = []byte("k8s\x00")
+
+// rawField is the number of the object in a runtime.Unknown, and metadataField that of the metadata of an Event of both
+// APIs (their generated.proto). Only metadata has lists.
+const rawField, metadataField = 2, 1
+
+// checkProtobuf is checkShape for a body in protobuf: two bytes may be an owner reference, which takes 100 bytes.
+func checkProtobuf(body []byte) error {
+	enveloped, ok := bytes.CutPrefix(body, protobufPrefix)
+	if !ok {
+		return nil // the decoder says so
+	}
+	return checkFields(enveloped, rawField, metadataField)
+}
+
+// checkFields returns the error for a message with too many fields, its own and those of the message at a path. What
+// ends too early is left to the decoder.
+func checkFields(message []byte, path ...protowire.Number) error {
+	err := countFields(message, path, new(int))
+	if refused, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		return refused
+	}
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return apierrors.NewBadRequest("the body is not valid protobuf: " + err.Error())
+	}
+	return nil
+}
+
+func countFields(message []byte, path []protowire.Number, fields *int) error {
+	return eachField(message, func(number protowire.Number, value []byte, _ protowire.Type) error {
+		switch *fields++; {
+		case *fields > maxValues:
+			return overLimit("values", maxValues)
+		case len(path) > 0 && number == path[0]:
+			return countFields(value, path[1:], fields)
+		}
+		return nil
+	})
+}
+
+// eachField calls a function for each field of a message. Only one of bytes has a value.
+func eachField(message []byte, do func(number protowire.Number, value []byte, kind protowire.Type) error) error {
+	for len(message) > 0 {
+		number, kind, tag := protowire.ConsumeTag(message)
+		if tag < 0 {
+			return protowire.ParseError(tag)
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[tag:])
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		var value []byte
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(message[tag:])
+		}
+		if err := do(number, value, kind); err != nil {
+			return err
+		}
+		message = message[tag+size:]
+	}
+	return nil
+}
