@@ -1,30 +1,30 @@
 package history
 
 import (
+	"encoding/binary"
+	"errors"
 	"hash/maphash"
 	"slices"
+	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/eventsize"
+	"github.com/eventd/eventd/pkg/observer"
 )
 
-// The frames of a block.
-const (
-	objectsFrame = iota
-	rowsFrame
-	textsFrame
-	frames
-)
-
-// block is a sealed part of a run: columns of versions that are sorted by namespace, object, Event and
-// time. It does not change, so it is read without a lock.
+// block is a sealed part of a run: versions that are sorted by namespace, object, Event and time, in protobuf,
+// compressed. It does not change, so it is read without a lock.
 type block struct {
 	epoch int64
 	// first and end are the sequence numbers of the run, of which other blocks may have a part.
 	first, end int64
-	// firstRV and lastRV are the lowest and the highest resourceVersion.
-	firstRV, lastRV uint64
+	// lastRV is the highest resourceVersion.
+	lastRV uint64
 	// from and until are when the first and the last of the versions were observed, in microseconds
 	// since 1970.
 	from, until int64
@@ -37,74 +37,21 @@ type block struct {
 	owner string
 	// firstNamespace and lastNamespace are the lowest and the highest namespace.
 	firstNamespace, lastNamespace string
-	// facets are hashes of the namespaces, reasons, types and reporters, sorted; nil if there are more
-	// than maxFacets.
+	// facets are hashes of what the versions have, sorted.
 	facets []uint32
-	// names are hashes of the names of objects, uids those of objects, and objectEvents the index of
-	// the first Event of each, and of the end.
-	names        []uint32
-	uids         []uidKey
-	objectEvents []uint16
-	// events are the uids of Events, and eventRows the index of the first row of each, and of the end.
-	events    []uidKey
-	eventRows []uint16
-	// data has the frames, which end at ends.
-	data []byte
-	ends [frames]uint32
+	data   []byte
 }
 
-const (
-	// maxFacets bounds the index of a block, whatever somebody invents.
-	maxFacets = 256
-	// blockBytes is the size of a block without its slices and strings, and of the pointer to it.
-	blockBytes = int64(unsafe.Sizeof(block{})) + 8
-)
+// blockBytes is the size of a block without its slices and strings, and of the pointer to it.
+const blockBytes = int64(unsafe.Sizeof(block{})) + 8
 
 // bytes is its size in memory.
 func (b *block) bytes() int64 {
-	return blockBytes + int64(len(b.owner)+len(b.firstNamespace)+len(b.lastNamespace)) + 4*int64(cap(b.facets)+cap(b.names)) +
-		16*int64(cap(b.uids)+cap(b.events)) + 2*int64(cap(b.objectEvents)+cap(b.eventRows)) + int64(cap(b.data))
-}
-
-// frame returns a compressed frame.
-func (b *block) frame(of int) []byte {
-	begin := uint32(0)
-	if of > 0 {
-		begin = b.ends[of-1]
-	}
-	return b.data[begin:b.ends[of]]
-}
-
-// eventsOf returns the indexes of the Events of an object.
-func (b *block) eventsOf(object int) (begin, end int) {
-	return int(b.objectEvents[object]), int(b.objectEvents[object+1])
-}
-
-// rowsOf returns the indexes of the rows of an Event.
-func (b *block) rowsOf(event int) (begin, end int) {
-	return int(b.eventRows[event]), int(b.eventRows[event+1])
-}
-
-// indexOf returns the object and the Event of a row.
-func (b *block) indexOf(row int) (object, event int) {
-	event = indexBelow(b.eventRows, row)
-	return indexBelow(b.objectEvents, event), event
-}
-
-// indexBelow returns the index of the last beginning that is not above n.
-func indexBelow(begins []uint16, n int) int {
-	i, found := slices.BinarySearch(begins, uint16(n))
-	if found {
-		return i
-	}
-	return i - 1
+	return blockBytes + int64(len(b.owner)+len(b.firstNamespace)+len(b.lastNamespace)+cap(b.data)) + 4*int64(cap(b.facets))
 }
 
 // mayHave is false if no version in the block has a value.
 func (b *block) mayHave(facet uint32) bool {
-	if b.facets == nil {
-		return true
-	}
 	_, ok := slices.BinarySearch(b.facets, facet)
 	return ok
 }
@@ -115,7 +62,8 @@ const (
 	facetReason
 	facetType
 	facetReporter
-	nameOfObject
+	facetObject
+	facetObjectUID
 	facetKinds
 )
 
@@ -147,5 +95,80 @@ func newCodec(s sizes, decoded prometheus.Counter) (*codec, error) {
 	return c, nil
 }
 
-// hash is a facet, or that of the name of an object.
+// hash is a facet.
 func (c *codec) hash(of int, s string) uint32 { return uint32(maphash.String(c.seeds[of], s)) }
+
+var errBlock = errors.New("a block of the history cannot be decoded")
+
+// appendRow encodes a version: its place in the run, what a search asks first, and its Event. The Event is one of newRow,
+// which can be encoded.
+func (c *codec) appendRow(plain []byte, r *row, b *block) []byte {
+	place := uint64(r.seq-b.first) << 1
+	if r.listed {
+		place |= 1
+	}
+	plain = binary.AppendUvarint(plain, place)
+	plain = binary.AppendVarint(plain, r.Observed.UnixMicro()-b.from)
+	plain = binary.LittleEndian.AppendUint32(plain, c.hash(facetObject, r.Event.InvolvedObject.Name))
+	size := r.Event.Size()
+	plain = binary.AppendUvarint(plain, uint64(size))
+	at := len(plain)
+	plain = append(plain, make([]byte, size)...)
+	_, _ = r.Event.MarshalToSizedBuffer(plain[at:])
+	return plain
+}
+
+// plains are buffers that are used again: what is decoded has copies.
+var plains = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxPooled bounds the memory of such a buffer, in bytes.
+const maxPooled = 1 << 20
+
+// decode calls a function for each version of a block whose sequence number, and hash of the name of its object, are
+// wanted.
+func (c *codec) decode(b *block, wanted func(seq int64, object uint32) bool, do func(*row)) error {
+	c.decoded.Inc()
+	buffer := plains.Get().(*[]byte)
+	plain, err := c.decoder.DecodeAll(b.data, (*buffer)[:0])
+	if err != nil {
+		return err
+	}
+	if *buffer = plain; cap(plain) <= maxPooled {
+		defer plains.Put(buffer)
+	}
+	for range b.rows {
+		place, n := binary.Uvarint(plain)
+		observed, m := binary.Varint(plain[max(n, 0):])
+		if n <= 0 || m <= 0 || len(plain) < n+m+4 || place>>1 >= uint64(b.end-b.first) {
+			return errBlock
+		}
+		object := binary.LittleEndian.Uint32(plain[n+m:])
+		plain = plain[n+m+4:]
+		size, n := binary.Uvarint(plain)
+		if n <= 0 || size > uint64(len(plain)-n) {
+			return errBlock
+		}
+		encoded := plain[n : n+int(size)]
+		plain = plain[n+int(size):]
+		seq := b.first + int64(place>>1)
+		if !wanted(seq, object) {
+			continue
+		}
+		event := &corev1.Event{}
+		if err := event.Unmarshal(encoded); err != nil {
+			return err
+		}
+		rv, err := parseRV(event.ResourceVersion)
+		if err != nil {
+			return err
+		}
+		do(&row{
+			Version: observer.Version{Event: event, Observed: time.UnixMicro(b.from + observed)},
+			seq:     seq, epoch: b.epoch, rv: rv, listed: place&1 == 1, bytes: eventsize.Of(event) + rowBytes,
+		})
+	}
+	if len(plain) > 0 {
+		return errBlock
+	}
+	return nil
+}

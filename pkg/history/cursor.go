@@ -49,7 +49,7 @@ func (p position) String() string {
 
 func parsePosition(s string) (p position, err error) {
 	rv, epoch, dotted := strings.Cut(s, ".")
-	p.rv, err = strconv.ParseUint(rv, 10, 64)
+	p.rv, err = parseRV(rv)
 	if err == nil && dotted {
 		p.epoch, err = strconv.ParseInt(epoch, 10, 64)
 	}
@@ -58,5 +58,7 @@ func parsePosition(s string) (p position, err error) {
 	}
 	return p, nil
 }
+
+func parseRV(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
 
 func formatRV(rv uint64) string { return strconv.FormatUint(rv, 10) }

@@ -5,7 +5,7 @@
 //   - Every version that is added is found by List, from when Add has returned until it is removed. It
 //     is removed for two reasons only: the limit in bytes, or a resourceVersion that is no number below
 //     2^64, as etcd's all are.
-//   - Its size in memory is at most Options.MaxBytes: what is encoded, the head, the indexes.
+//   - Its size in memory is at most Options.MaxBytes: what is encoded, the head, the hashes.
 //     Not in it are what one run takes while it is encoded (about 4 MiB), the blocks that are decoded at
 //     once (at most maxDecoding, usually 0.3 MiB each, at most 8 MiB), the results until they are released
 //     (at most maxResultBytes each, maxResultsBytes in all), and what followers have decoded before it is
@@ -23,11 +23,9 @@
 //
 // The newest versions are the head, as they were added. A run of it is sealed at a time: its versions are
 // sorted by namespace, object, Event and time, and divided into blocks of at most blockVersions. A
-// namespace that has much of the run has blocks of its own. A block has columns: for each object a hash of
-// its name, its uid and where its Events begin; for each Event its uid and where its versions begin. These
-// are not compressed, since they would not become smaller, and are the index: a timeline of one object
-// scans 4 bytes for each object and block. The other columns are in three compressed frames: of objects,
-// of rows (times, counts, reasons), and of texts. A query decodes those that it needs.
+// namespace that has much of the run has blocks of its own. A block has its versions in protobuf, which are
+// compressed together, and hashes of what they have: namespaces, reasons, types, reporters, objects. A query
+// decodes the blocks that have all that it names; of those, it decodes the Events whose object it names.
 //
 // # What is removed
 //

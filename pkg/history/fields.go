@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/truncate"
@@ -42,18 +42,20 @@ type row struct {
 
 // time is that of the Event, in microseconds since 1970.
 func (r *row) time() int64 {
-	t := timesOf(r.Event)
-	return t.happened(r.Observed.UnixMicro())
+	if at := eventfields.LastTime(r.Event); !at.IsZero() {
+		return at.UnixMicro()
+	}
+	return r.Observed.UnixMicro()
 }
 
 // newRow returns the row of a version. ok is false if its resourceVersion is no number.
 func newRow(v observer.Version, listed bool) (r row, ok bool) {
-	rv, err := strconv.ParseUint(v.Event.ResourceVersion, 10, 64)
+	rv, err := parseRV(v.Event.ResourceVersion)
 	if err != nil {
 		return row{}, false
 	}
 	kept := keptOf(v.Event)
-	kept.ResourceVersion = strconv.FormatUint(rv, 10)
+	kept.ResourceVersion = formatRV(rv)
 	observed := time.UnixMicro(v.Observed.UnixMicro())
 	return row{Version: observer.Version{Event: kept, Observed: observed}, rv: rv, listed: listed, bytes: eventsize.Of(kept) + rowBytes}, true
 }
@@ -63,7 +65,7 @@ func keptOf(e *corev1.Event) *corev1.Event {
 	kept := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: text(e.Namespace), Name: text(e.Name), UID: types.UID(text(string(e.UID))),
-			CreationTimestamp: metav1.Time{Time: instant(e.CreationTimestamp.Time)},
+			CreationTimestamp: second(e.CreationTimestamp),
 			Labels:            keptMap(e.Labels), Annotations: keptMap(e.Annotations),
 		},
 		InvolvedObject: keptReference(&e.InvolvedObject),
@@ -71,8 +73,8 @@ func keptOf(e *corev1.Event) *corev1.Event {
 		Source:              corev1.EventSource{Component: text(e.Source.Component), Host: text(e.Source.Host)},
 		ReportingController: text(e.ReportingController), ReportingInstance: text(e.ReportingInstance),
 		Count:          e.Count,
-		FirstTimestamp: metav1.Time{Time: instant(e.FirstTimestamp.Time)},
-		LastTimestamp:  metav1.Time{Time: instant(e.LastTimestamp.Time)},
+		FirstTimestamp: second(e.FirstTimestamp),
+		LastTimestamp:  second(e.LastTimestamp),
 		EventTime:      metav1.MicroTime{Time: instant(e.EventTime.Time)},
 	}
 	if e.Series != nil {
@@ -122,9 +124,14 @@ func keptMap(m map[string]string) map[string]string {
 // text does not keep the whole of s in memory.
 func text(s string) string { return strings.Clone(truncate.String(s, maxText)) }
 
-// instant is a time in microseconds, the precision of the API. One that JSON cannot have is none.
+// second is a time in seconds, the precision of the API.
+func second(t metav1.Time) metav1.Time {
+	return metav1.Time{Time: instant(t.Truncate(time.Second))}
+}
+
+// instant is a time in microseconds, the precision of the API. One that JSON or protobuf cannot have is none.
 func instant(t time.Time) time.Time {
-	if year := t.UTC().Year(); t.IsZero() || year < 1 || year > 9999 {
+	if year := t.UTC().Year(); t.IsZero() || year < 1 || year > 9999 || t.UnixMicro() == 0 {
 		return time.Time{}
 	}
 	return time.UnixMicro(t.UnixMicro())

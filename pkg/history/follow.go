@@ -3,11 +3,9 @@ package history
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/observer"
 )
@@ -39,7 +37,7 @@ type Follower struct {
 	made time.Time
 	// ahead are versions of a run that were decoded and not yet returned, in order: a block is decoded once,
 	// however few are read at a time.
-	ahead []sealedRow
+	ahead []row
 	// atEnd: the last Read has read all there was.
 	atEnd bool
 	// met: it has been at the end of the history, which was not behind it. Before, it may have to pass over versions that
@@ -229,14 +227,15 @@ func (f *Follower) decode(run []*block, limit int, to Place) error {
 	}
 	rows, err := f.h.codec.rows(run, f.next, end)
 	used := int64(0)
+	for i := range rows[:min(limit, len(rows))] {
+		rows[i].bytes = 0 // they are returned at once
+	}
 	for i := limit; i < len(rows); i++ {
-		bytes := eventsize.Of(rows[i].Event) + rowBytes
-		if used+bytes > reserved {
+		if used+rows[i].bytes > reserved {
 			rows, end = rows[:i], rows[i].seq
 			break
 		}
-		rows[i].reserved = bytes
-		used += bytes
+		used += rows[i].bytes
 	}
 	f.h.budget.ahead.Release(f.flow, reserved-used)
 	if f.setAhead(rows); err == nil {
@@ -246,15 +245,15 @@ func (f *Follower) decode(run []*block, limit int, to Place) error {
 }
 
 // setAhead replaces what is ahead, and releases its memory.
-func (f *Follower) setAhead(rows []sealedRow) {
+func (f *Follower) setAhead(rows []row) {
 	f.release(f.ahead)
 	f.ahead = rows
 }
 
-func (f *Follower) release(rows []sealedRow) {
+func (f *Follower) release(rows []row) {
 	bytes := int64(0)
 	for i := range rows {
-		bytes += rows[i].reserved
+		bytes += rows[i].bytes
 	}
 	f.h.budget.ahead.Release(f.flow, bytes)
 }
@@ -275,50 +274,15 @@ func (f *Follower) take(limit int) (versions []observer.Version) {
 	return versions
 }
 
-// sealedRow is a version of a block.
-type sealedRow struct {
-	observer.Version
-	seq    int64
-	rv     uint64
-	listed bool
-	// reserved is the memory of the version while it is ahead.
-	reserved int64
-}
-
 // rows returns the versions of a run from a sequence number on, up to another one, in the order in which they
 // were added.
-func (c *codec) rows(run []*block, begin, end int64) (rows []sealedRow, err error) {
+func (c *codec) rows(run []*block, begin, end int64) (rows []row, err error) {
 	for _, b := range run {
-		if rows, err = c.appendRows(rows, b, begin, end); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortFunc(rows, func(a, b sealedRow) int { return cmp.Compare(a.seq, b.seq) })
-	return rows, nil
-}
-
-// appendRows appends the versions of a block from a sequence number on, up to another one.
-func (c *codec) appendRows(rows []sealedRow, b *block, begin, end int64) ([]sealedRow, error) {
-	v := c.view(b)
-	defer v.release()
-	if err := v.decode(rowsFrame); err != nil {
-		return nil, err
-	}
-	for _, i := range v.order {
-		row := int(i)
-		seq := v.seqs[row]
-		if seq < begin || seq >= end {
-			continue
-		}
-		if err := errors.Join(v.decode(objectsFrame), v.decode(textsFrame)); err != nil {
-			return nil, err
-		}
-		object, event := b.indexOf(row)
-		version, err := v.version(object, event, row)
+		err := c.decode(b, func(seq int64, _ uint32) bool { return begin <= seq && seq < end }, func(r *row) { rows = append(rows, *r) })
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, sealedRow{Version: version, seq: seq, rv: v.rvs[row], listed: v.listed[row]})
 	}
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.seq, b.seq) })
 	return rows, nil
 }

@@ -158,7 +158,7 @@ func (m *model) query() Query {
 func (m *model) list(q Query, since time.Time) (want []row, truncated bool) {
 	type key struct {
 		uid types.UID
-		rv  uint64
+		at  position
 	}
 	found := make(map[key]row)
 	s := newSearch(m.h.codec, q)
@@ -168,9 +168,9 @@ func (m *model) list(q Query, since time.Time) (want []row, truncated bool) {
 		}
 		k := key{uid: r.Event.UID}
 		if q.AllVersions {
-			k.rv = r.rv
+			k.at = position{r.epoch, r.rv}
 		}
-		if had, ok := found[k]; !ok || compareTimes(had, r) < 0 {
+		if had, ok := found[k]; !ok || compareTimes(had, r) <= 0 {
 			found[k] = r
 		}
 	}

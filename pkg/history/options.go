@@ -8,7 +8,7 @@ const MinMaxBytes = 4 << 20
 // Options of a History.
 type Options struct {
 	// MaxBytes limits the memory of the history, in bytes. Required, at least MinMaxBytes. A version
-	// takes about 100 bytes.
+	// takes about 140 bytes.
 	MaxBytes int64
 	// Metrics, if not nil, counts, and reports the gauges of this History instead of a former one's.
 	Metrics *Metrics

@@ -1,9 +1,9 @@
 package history
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -59,7 +59,7 @@ type Result struct {
 	// ResourceVersion is what the result is complete up to, from which Follow goes on. It is empty
 	// before the first list is complete.
 	ResourceVersion string
-	// Truncated: older versions match too, or the versions would take more than 16 MiB.
+	// Truncated: older versions match too, or the versions would take more than 3 MiB.
 	Truncated bool
 
 	memory *reservation
@@ -98,10 +98,8 @@ type search struct {
 	c     *codec
 	q     Query
 	limit int // one more than that of the query
-	// hashes of what a block must have.
-	name       uint32
-	uid        uidKey
-	exactUID   bool
+	// object is the hash of the name, and facets and namespaces are those of what a block must have.
+	object     uint32
 	facets     []uint32
 	namespaces []uint32
 	// since and until are in microseconds since 1970; 0 is no limit.
@@ -118,10 +116,10 @@ type search struct {
 	truncated bool
 }
 
-// foundKey identifies an Event, or a version if rv is not 0.
+// foundKey identifies an Event, or a version if at is not zero.
 type foundKey struct {
-	uid uidKey
-	rv  uint64
+	uid types.UID
+	at  position
 }
 
 type found struct {
@@ -131,14 +129,15 @@ type found struct {
 }
 
 func newSearch(c *codec, q Query) *search {
-	s := &search{c: c, q: q, found: make(map[foundKey]found), oldest: rank{time: noTime}}
+	s := &search{c: c, q: q, found: make(map[foundKey]found), oldest: rank{time: math.MinInt64}}
 	if s.limit = q.Limit + 1; q.Limit <= 0 {
 		s.limit = DefaultLimit + 1
 	}
 	s.limit = min(s.limit, MaxLimit+1)
-	s.name = c.hash(nameOfObject, q.Object.Name)
-	s.uid, s.exactUID = keyOf(q.Object.UID)
-	for of, value := range map[int]string{facetReason: q.Reason, facetType: q.Type, facetReporter: q.Reporter} {
+	s.object = c.hash(facetObject, q.Object.Name)
+	for of, value := range map[int]string{
+		facetReason: q.Reason, facetType: q.Type, facetReporter: q.Reporter, facetObject: q.Object.Name, facetObjectUID: string(q.Object.UID),
+	} {
 		if value != "" {
 			s.facets = append(s.facets, c.hash(of, value))
 		}
@@ -160,27 +159,31 @@ func (s *search) inTime(time int64) bool {
 }
 
 // wanted is false if a version is not needed, as there are enough later ones, or a later one of the same
-// Event.
-func (s *search) wanted(key uidKey, at rank) bool {
+// Event. One that was observed again, in another list, is later.
+func (s *search) wanted(r *row, at rank) bool {
 	if at.before(s.oldest) {
 		return false
 	}
-	had, ok := s.found[s.keyOf(key, at.at)]
-	return !ok || had.rank.before(at)
+	had, ok := s.found[s.keyOf(r.Event.UID, at.at)]
+	return !ok || had.rank.before(at) || had.rank == at && had.Observed.Before(r.Observed)
 }
 
-func (s *search) keyOf(key uidKey, at position) foundKey {
+func (s *search) keyOf(uid types.UID, at position) foundKey {
 	if s.q.AllVersions {
-		return foundKey{key, at.rv}
+		return foundKey{uid, at}
 	}
-	return foundKey{uid: key}
+	return foundKey{uid: uid}
 }
 
-// add adds a version that matches and is wanted.
-func (s *search) add(key uidKey, at rank, v observer.Version, bytes int64) {
-	k := s.keyOf(key, at.at)
-	s.bytes += bytes - s.found[k].bytes
-	s.found[k] = found{v, at, bytes}
+// row adds a version that matches and is wanted.
+func (s *search) row(r *row) {
+	at := rank{r.time(), position{r.epoch, r.rv}}
+	if !s.inTime(at.time) || !s.matches(r.Event) || !s.wanted(r, at) {
+		return
+	}
+	k := s.keyOf(r.Event.UID, at.at)
+	s.bytes += r.bytes - s.found[k].bytes
+	s.found[k] = found{r.Version, at, r.bytes}
 	if len(s.found) >= 2*s.limit || s.bytes >= pruneBytes {
 		s.prune()
 	}
@@ -200,8 +203,7 @@ func (s *search) prune() {
 	}
 	s.truncated = s.truncated || kept < min(len(sorted), s.limit)
 	for _, f := range sorted[kept:] {
-		key, _ := keyOf(f.Event.UID)
-		delete(s.found, s.keyOf(key, f.at))
+		delete(s.found, s.keyOf(f.Event.UID, f.at))
 	}
 	s.bytes, s.oldest = bytes, sorted[kept-1].rank
 }
@@ -232,17 +234,15 @@ func (s *search) result() (versions []observer.Version, truncated bool) {
 
 // head searches the head.
 func (s *search) head(rows []row) {
-	for i := len(rows) - 1; i >= 0; i-- {
-		r := &rows[i]
-		at := rank{r.time(), position{r.epoch, r.rv}}
-		if !s.inTime(at.time) || !s.matches(r.Event) {
-			continue
-		}
-		key, _ := keyOf(r.Event.UID)
-		if s.wanted(key, at) {
-			s.add(key, at, r.Version, r.bytes)
-		}
+	for i := range slices.Backward(rows) {
+		s.row(&rows[i])
 	}
+}
+
+// block searches a block.
+func (s *search) block(b *block) error {
+	named := func(_ int64, object uint32) bool { return s.q.Object.Name == "" || object == s.object }
+	return s.c.decode(b, named, s.row)
 }
 
 // matches reports whether all but times do.
@@ -298,7 +298,7 @@ func (s *search) mayMatch(b *block) bool {
 			return false
 		}
 	}
-	return (s.q.Object.Name == "" || slices.Contains(b.names, s.name)) && (s.q.Object.UID == "" || slices.Contains(b.uids, s.uid))
+	return true
 }
 
 func (s *search) mayMatchNamespace(b *block) bool {
@@ -312,5 +312,3 @@ func (s *search) mayMatchNamespace(b *block) bool {
 	}
 	return false
 }
-
-func equalOrNone(want string, got []byte) bool { return want == "" || bytes.Equal([]byte(want), got) }

@@ -3,7 +3,6 @@ package history
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/eventd/eventd/pkg/observer"
@@ -119,7 +118,7 @@ func (h *History) restoredLocked(epoch int64) {
 
 // reachedLocked moves to a cursor, which ends a list. It does nothing without one.
 func (h *History) reachedLocked(c observer.Cursor) {
-	rv, err := strconv.ParseUint(c.ResourceVersion, 10, 64)
+	rv, err := parseRV(c.ResourceVersion)
 	if err != nil {
 		return
 	}
