@@ -61,7 +61,7 @@ func TestWhatIsStoredIsListedPageByPage(t *testing.T) {
 	var got collected
 	got.read(t, r, func() bool { return got.has(ids)() && got.begun() })
 	wantCount(t, "versions", len(got.versions), len(ids))
-	wantCount(t, "pages", sent.count("limit=500"), 4)
+	wantCount(t, "pages", sent.count("limit=250"), 8)
 	wantCount(t, "gaps", got.gaps, 0)
 	later := write(t, eventsOf(cluster), "later", 20, 1)
 	got.read(t, r, got.has(later))

@@ -236,7 +236,7 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 			if err := e.openHTTP2(t).WriteRawFrame(0xfe, 0, 0, make([]byte, frameBytes)); err != nil {
 				t.Fatal(err)
 			}
-		}, ConnectionBytes + frameBytes},
+		}, MaxConnectionBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := startEdge(t, 3*each)
