@@ -82,6 +82,11 @@ func (m *model) valueOf(k int) int {
 func (m *model) add(added modelled) (evicted []int) {
 	m.remove(added.key)
 	m.entries = append(m.entries, added)
+	return m.evict()
+}
+
+// evict evicts while the weights are above the limit.
+func (m *model) evict() (evicted []int) {
 	for {
 		var all, most int64
 		held := map[int]int64{}
@@ -131,6 +136,12 @@ func FuzzCache(f *testing.F) {
 				m.get(k)
 			case 6:
 				c.Peek(k) // does not count as a use
+			case 7, 8:
+				if i := slices.IndexFunc(m.entries, func(e modelled) bool { return e.key == k }); i >= 0 {
+					c.Weigh(k, weight)
+					m.entries[i].weight = weight
+					want = m.evict()
+				}
 			default:
 				c.Add(k, group, n, weight)
 				want = m.add(modelled{k, group, n, weight})

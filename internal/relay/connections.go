@@ -25,7 +25,7 @@ const (
 	minConnect = 50 * time.Millisecond
 	// receiveBuffer is what the leader may send of an answer before it is read: a client may read nothing
 	// of a watch. The default of net/http is 4 MiB.
-	receiveBuffer = 256 << 10
+	receiveBuffer = 64 << 10
 	// requestsPerTransport is after how many requests all connections are replaced. Each
 	// has ids for 2^30.
 	requestsPerTransport = 1 << 29

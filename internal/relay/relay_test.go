@@ -126,10 +126,10 @@ func TestLeaderAuthorizesTheAssertedCaller(t *testing.T) {
 	}
 }
 
-// An assertion may have 8 KiB, which are decoded for a replica only.
+// An assertion may have 6 KiB, which are decoded for a replica only.
 func TestAssertionOfAStrangerIsNotDecoded(t *testing.T) {
 	leader := newReplica(t, options{})
-	assertion := base64.StdEncoding.EncodeToString([]byte(`{"username":"a","groups":[` + strings.Repeat(`"",`, 1_900) + `""]}`))
+	assertion := base64.StdEncoding.EncodeToString([]byte(`{"username":"a","groups":[` + strings.Repeat(`"",`, 1_400) + `""]}`))
 	post := func(token string) (allocated uint64) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

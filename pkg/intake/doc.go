@@ -22,8 +22,8 @@
 //     authenticated as forwarded requests are, and take nothing from those.
 //   - Clients share all limits fairly (docs/tenancy.md). ServerOptions.MaxInFlight limits
 //     requests, Options.MaxBodyBytes bodies, Options.MaxDecodeBytes decoding, and
-//     Options.MaxNames and Options.MaxViewBytes views. Headers are limited to 64 KiB; from
-//     another replica to 80 KiB and the asserted user.
+//     Options.MaxNames and Options.MaxViewBytes views. Headers are limited to 12 KiB; from
+//     another replica to 16 KiB and the asserted user.
 //
 // An Intake owns the views: for each posted name the Event as its client sees it. A
 // request changes a name under its lock. A view belongs to the tenant

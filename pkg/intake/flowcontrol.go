@@ -90,7 +90,7 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 		callers:  callers,
 		inFlight: shares.New(int64(o.MaxInFlight)),
 		// Two thirds as many again: all requests of an unknown client wait together for its first review.
-		unknown:    shares.New(unknownOf(o.MaxInFlight)),
+		unknown:    shares.New(int64(max(1, 2*o.MaxInFlight/3))),
 		maxBody:    o.Intake.options.MaxBodyBytes,
 		seats:      seats,
 		largeSeats: largeSeats,
@@ -163,23 +163,17 @@ func (c *flowControl) newInFlight(of *shares.Shares, f flow, req *http.Request) 
 	return inFlight{of, f, min(1+bytes/RequestBytes, max(1, of.Capacity()/4))}
 }
 
-// bodyBytes returns the memory that the body of a request may take. That of an unknown caller is not read, and that of a
-// query is none.
+// bodyBytes returns the memory that the body of a request may take. That of an unknown caller is not read, nor is one that
+// is not about Events: the server buffers a part of it.
 func (c *flowControl) bodyBytes(of *shares.Shares, req *http.Request) int64 {
 	body := req.ContentLength
 	if body < 0 { // it is not known
 		body = c.maxBody
 	}
-	switch info, ok := request.RequestInfoFrom(req.Context()); {
-	case !ok || !info.IsResourceRequest:
-		return 0
-	case of == c.inFlight:
+	if info, ok := request.RequestInfoFrom(req.Context()); ok && info.IsResourceRequest && of == c.inFlight {
 		return copiesOfABody * min(body, c.maxBody)
-	case of == c.unknown:
-		return min(body, UploadBufferBytes)
-	default:
-		return 0
 	}
+	return min(body, UploadBufferBytes)
 }
 
 func (r *inFlight) acquire() bool { return r.shares.Acquire(r.flow, r.size) }

@@ -12,8 +12,8 @@ const (
 	// k8s.io/apiserver reads 1 MiB of them before authentication, as much as a body. A usual request has 2 KiB.
 	maxHeaderBytes = 12 << 10
 	// maxAssertedBytes limits the user that another replica asserts, who may be in
-	// 200 groups. The server reads as many bytes from any client.
-	maxAssertedBytes = 8 << 10
+	// more than 100 groups. The server reads as many bytes from any client.
+	maxAssertedBytes = 6 << 10
 	// MaxHeaderBytes is the header limit for the server in front of a handler with
 	// HTTP/1.1, which reads 4 KiB more, and MaxHeaderBytesHTTP2 with HTTP/2, which replicas use:
 	// what they forward rarely has the maximum of all three.
@@ -25,8 +25,8 @@ const (
 	// maxPeerBytes is what another replica may add to the headers of a client beside
 	// that user: its token, the audit ID and the timeout.
 	maxPeerBytes = 4 << 10
-	// headerFieldBytes is the memory of a field beside its name and its value.
-	headerFieldBytes = 64
+	// headerFieldBytes is the memory of a field beside its name and its values, and headerValueBytes that of a value.
+	headerFieldBytes, headerValueBytes = 64, 16
 )
 
 // headerBytes is the memory of the URI and the headers of a request. asserted is the
@@ -46,7 +46,7 @@ func headerBytes(req *http.Request) (own, asserted int) {
 
 func bytesOf(values []string) (n int) {
 	for _, value := range values {
-		n += headerFieldBytes + len(value)
+		n += headerValueBytes + len(value)
 	}
 	return n
 }

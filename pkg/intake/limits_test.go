@@ -131,7 +131,7 @@ func TestLargeResponsesAreAborted(t *testing.T) {
 	}{
 		"of a known caller, above its share":    {"jane", maxUnreadBytes / 2, 1, abortedShare},
 		"of an unknown caller, above its share": {"", maxUnreadBytes / 2, 1, abortedShare},
-		"above the limit of one":                {"jane", 0, 2 * minResponseLimit, abortedTooLarge},
+		"above the limit of one":                {"jane", 0, 2 * maxResponseBytes, abortedTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIntake()
@@ -346,20 +346,20 @@ func TestLimitOfCopiesIsTheLowest(t *testing.T) {
 func TestHeadersAreLimitedToTheByte(t *testing.T) {
 	i := newIntake()
 	long := func(n int) string { return strings.Repeat("x", n) }
-	own := maxHeaderBytes - len("/") - len("example.com") - 2*headerFieldBytes - len("A")
-	asserted := maxAssertedBytes - 2*headerFieldBytes - len(AssertedUserHeader)
+	own := maxHeaderBytes - len("/") - len("example.com") - headerFieldBytes - headerValueBytes - len("A")
+	asserted := maxAssertedBytes - headerFieldBytes - headerValueBytes - len(AssertedUserHeader)
 	for name, test := range map[string]struct {
 		header http.Header
 		code   int
 	}{
 		"as large as may be":            {http.Header{"A": {long(own)}}, 200},
 		"one byte more":                 {http.Header{"A": {long(own + 1)}}, 431},
-		"two values":                    {http.Header{"A": {long(own - headerFieldBytes), ""}}, 200},
-		"two values, one byte more":     {http.Header{"A": {long(own - headerFieldBytes), "x"}}, 431},
+		"two values":                    {http.Header{"A": {long(own - headerValueBytes), ""}}, 200},
+		"two values, one byte more":     {http.Header{"A": {long(own - headerValueBytes), "x"}}, 431},
 		"as much asserted as may be":    {http.Header{AssertedUserHeader: {long(asserted)}}, 200},
 		"one byte more that is":         {http.Header{AssertedUserHeader: {long(asserted + 1)}}, 431},
-		"as many formats as may be":     {http.Header{"Accept": {long(maxAcceptBytes - headerFieldBytes)}}, 200},
-		"formats of one byte more":      {http.Header{"Accept": {long(maxAcceptBytes - headerFieldBytes + 1)}}, 431},
+		"as many formats as may be":     {http.Header{"Accept": {long(maxAcceptBytes - headerValueBytes)}}, 200},
+		"formats of one byte more":      {http.Header{"Accept": {long(maxAcceptBytes - headerValueBytes + 1)}}, 431},
 		"of a replica":                  {http.Header{"A": {long(own + maxPeerBytes)}, AssertedUserHeader: {"x"}}, 200},
 		"of a replica, one byte more":   {http.Header{"A": {long(own + maxPeerBytes + 1)}, AssertedUserHeader: {"x"}}, 431},
 		"the largest, and the asserted": {http.Header{"A": {long(own)}, AssertedUserHeader: {long(asserted)}}, 200},

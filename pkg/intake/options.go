@@ -37,7 +37,7 @@ type Options struct {
 	// part within a second gets 429. One request may always be decoded.
 	MaxDecodeBytes int64
 	// MaxNames and MaxViewBytes limit the number of views and their memory. A view of a
-	// usual Event takes 1 to 2 KiB, so 16,384 take about 32 MiB. The second limit is for
+	// usual Event takes 1 to 2 KiB, so 6,144 take about 12 MiB. The second limit is for
 	// large Events, each of which counts as several names. A tenant that reaches its
 	// share replaces its own views.
 	MaxNames     int

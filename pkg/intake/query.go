@@ -30,7 +30,7 @@ const (
 	// maxWatches limits the open watches.
 	maxWatches = 64
 	// maxUnreadQueryBytes is the maximum memory of all answers to queries that are being written.
-	maxUnreadQueryBytes = 12 << 20
+	maxUnreadQueryBytes = 8 << 20
 )
 
 // queryReviews is the limit of reviews: each user with open watches makes one or two every 10 s for each of their

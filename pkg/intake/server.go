@@ -35,9 +35,6 @@ const (
 	abandonAfter = requestTimeout + 5*time.Second
 )
 
-// unknownOf is the limit of the requests of unknown callers in flight, by that of the others.
-func unknownOf(inFlight int) int64 { return int64(max(1, 2*inFlight/3)) }
-
 // ServerOptions are the options of NewHandler.
 type ServerOptions struct {
 	// Intake is required.

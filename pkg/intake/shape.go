@@ -83,7 +83,7 @@ func stringEnd(body []byte, begin int) int {
 	return len(body)
 }
 
-// checkEvent checks what checkShape cannot: bodies in YAML, and the result of a patch.
+// checkEvent checks what checkShape cannot: the lists of an Event, and the result of a patch.
 func checkEvent(event *corev1.Event) error {
 	switch {
 	case len(event.OwnerReferences) > maxItems:

@@ -36,7 +36,7 @@ func (r resolver) NewRequestInfo(req *http.Request) (*request.RequestInfo, error
 	req.URL = &url
 	info, err := r.factory.NewRequestInfo(req)
 	if err == nil {
-		// Views have them for long. They are parts of the URL, which may have 64 KiB.
+		// Views have them for long. They are parts of the URL, which may have 12 KiB.
 		info.Namespace, info.Name = strings.Clone(info.Namespace), strings.Clone(info.Name)
 	}
 	return info, err

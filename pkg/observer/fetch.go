@@ -12,7 +12,7 @@ const (
 	// A watch of a reader's own is closed when it has sent sizes.fetchBytes. So that what it has sent
 	// is delivered, it is also closed when nothing more has come for fetchQuiet, or after fetchTime, and so that others
 	// have their turn, when nothing has come for fetchFirst.
-	fetchFirst = 10 * time.Second
+	fetchFirst = time.Second
 	fetchQuiet = 200 * time.Millisecond
 	fetchTime  = 2 * time.Second
 	// maxFetches is how many readers may have a watch of their own at once, and a page counts as as many. After a
@@ -28,6 +28,9 @@ func (r *Reader) fetchChanges(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer r.o.fetches.Release(1)
+	if more, _ := r.wantsMore(); !more {
+		return nil
+	}
 	l := r.o.log
 	l.mu.Lock()
 	position := r.position

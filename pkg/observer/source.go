@@ -35,6 +35,9 @@ var ErrPageTooLarge = errors.New("the page is too large")
 // Events can store ones of 1.5 MiB each.
 const maxPageBytes = 7 << 18
 
+// maxEventBytes limits a page of one Event: an apiserver takes 3 MiB, if its etcd does.
+const maxEventBytes = 4 << 20
+
 // NewSource returns a Source that reads from an apiserver, in protobuf. It needs the rights to list
 // and watch events in all namespaces. A connection that is dead is noticed by the HTTP/2 health
 // checks of client-go, after 45 s. config is not changed. The limits on the rate of requests in it
@@ -76,7 +79,11 @@ type limitedPages struct{ next http.RoundTripper }
 func (l limitedPages) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := l.next.RoundTrip(r)
 	if err == nil && !r.URL.Query().Has("watch") {
-		response.Body = &limitedBody{response.Body, maxPageBytes}
+		limit := int64(maxPageBytes)
+		if r.URL.Query().Get("limit") == "1" {
+			limit = maxEventBytes
+		}
+		response.Body = &limitedBody{response.Body, limit}
 	}
 	return response, err
 }

@@ -58,7 +58,7 @@ func firstOf(m map[string]string) map[string]string {
 	}
 	order := func(key string) string {
 		if strings.HasPrefix(key, identity.AnnotationPrefix) {
-			return "" // before all others
+			return "\x00" + key // before all others
 		}
 		return key
 	}

@@ -51,7 +51,7 @@ type Options struct {
 //   - 0.1 MiB for idle series, and 1 MiB for the objects that the correlator knows.
 //
 // That is without what Events take while they are queued, 4 MiB if the queue is full of usual
-// ones, and without the series of objects that have many (correlator.DefaultOptions).
+// ones.
 func DefaultOptions() Options {
 	o := Options{
 		QueueCapacity:   8192,

@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxAnswerBytes limits the items of an answer, as they are encoded. Above it, older ones are left out.
-	maxAnswerBytes = 2 << 20
+	maxAnswerBytes = 5 << 18
 	// maxMessage and maxText limit texts of an Event of core/v1, which may have a megabyte.
 	maxMessage, maxText = 16 << 10, 1 << 10
 )

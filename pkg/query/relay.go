@@ -8,8 +8,8 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 )
 
-// maxRelayedBytes limits the leader's answer to a query: more than maxAnswerBytes, and the rest of it.
-const maxRelayedBytes = maxAnswerBytes + 256<<10
+// maxRelayedBytes limits the leader's answer to a query: more than two lists of maxAnswerBytes, and the rest of it.
+const maxRelayedBytes = 2*maxAnswerBytes + 256<<10
 
 // relayed returns what has the leader answer. The leader reviews the rights of the caller again.
 func (a *API) relayed(to intake.Query, q *query, changed <-chan struct{}) http.HandlerFunc {

@@ -23,7 +23,7 @@ const (
 	// of all tails; with as many as there are tails, each would wake an idle processor for itself.
 	tailPhases = 10
 	// tailBatch is how many versions are read at once, and stepBatch how many steps, which nothing decodes.
-	tailBatch, stepBatch = 32, 256
+	tailBatch, stepBatch = 6, 256
 	// matchShare is the part of the time in which a tail evaluates its expression: 1/50. A tail with a
 	// costly one becomes slow, and loses its place, before the tails of all clients take a processor.
 	matchShare = 50

@@ -182,10 +182,9 @@ func TestItemsHaveTheCursorBeforeTheirBatch(t *testing.T) {
 			if frame.Type != "ADDED" {
 				continue
 			}
-			want := "1"
-			if items++; items > 32 { // a batch
-				want = "33"
-			}
+			const batch = 6
+			want := fmt.Sprint(1 + items/batch*batch)
+			items++
 			if item := frame.Object; item.Event.ResourceVersion != fmt.Sprint(items+1) || item.ResourceVersion != want {
 				t.Errorf("item %d is of %s, and has the cursor %s, not %s", items, item.Event.ResourceVersion, item.ResourceVersion, want)
 			}

@@ -80,7 +80,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// DefaultOptions returns the options that a daemon starts with.
+// DefaultOptions returns the defaults of a process that writes the Events of a cluster, and has memory for it.
 func DefaultOptions() Options {
 	return Options{
 		Concurrency:         64,

@@ -18,7 +18,7 @@ import (
 // for any number of series, since it knows as many subjects as it may.
 func TestLiveSeriesAreRememberedInFewBytesAndNeedOneRequestEach(t *testing.T) {
 	const (
-		series = 50_000
+		series = 45_000
 		rounds = 3
 		batch  = 5000 // below all limits of what is pending
 	)

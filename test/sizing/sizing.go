@@ -25,10 +25,10 @@ const (
 	// unknownCallerBytes is the size of a request during the review of its caller.
 	unknownCallerBytes = 16 * kib
 	// batchedEvents is maxBatched of pkg/intake, and batchedEventBytes the size of each, without its part of the body.
-	batchedEvents, batchedEventBytes = 2 << 10, 4 * kib
+	batchedEvents, batchedEventBytes = 4 << 10, 4 * kib
 	// unwrittenAnswers is maxUnreadBytes of pkg/intake. credentials is the size of
 	// its caches of accepted and rejected credentials.
-	unwrittenAnswers = 8 * mib
+	unwrittenAnswers = 10 * mib
 	credentials      = 6 * mib
 	// usualConnections is the number of clients of a replica in a usual cluster.
 	usualConnections = 1000
@@ -70,11 +70,11 @@ const (
 	seriesOfMetricBytes, usualSeriesOfMetricBytes, usualSeries = 2816, 1 * kib, 5000
 	// queryBytes is the size of queries: unread answers, those that are encoded (pkg/intake, maxUnreadQueryBytes,
 	// querySeats), and watches with their buffers. usualQueryBytes is that of some pages and tails.
-	queryBytes, usualQueryBytes = (12 + 4*5 + 64/8) * mib, 4 * mib
+	queryBytes, usualQueryBytes = (8 + 4*21/4 + 64/8) * mib, 4 * mib
 	// historyReadBytes is what is beside the history itself: the buffer of its observer, a run that is encoded,
 	// blocks that are decoded at once, results, what tails have decoded, and what they read at once (pkg/history;
 	// pkg/query, tailBatch).
-	historyReadBytes, usualHistoryReadBytes = (8 + 4 + 2*8 + 16 + 8 + 8) * mib, 8 * mib
+	historyReadBytes, usualHistoryReadBytes = (8 + 4 + 2*8 + 16 + 8 + 11) * mib, 8 * mib
 	// knownEventBytes is the size of the count of an Event that metrics remember.
 	knownEventBytes = 192
 )
@@ -103,11 +103,16 @@ func Memory(o *app.Options) []Part {
 // shared returns the parts that each role has.
 func shared(o *app.Options) []Part {
 	requests, connections := int64(o.MaxRequestsInFlight), int64(o.MaxConnections)
-	unknown := 2 * requests / 3
+	unknown := max(1, 2*requests/3)
+	// However large they are, a quarter of the requests in flight is the most that one counts as.
+	bodies := 4 * 4 * o.Intake.MaxBodyBytes
+	if !o.Takes() {
+		bodies = 0
+	}
 	parts := []Part{
 		same("the process itself", processBytes),
 		{"connections", []string{"max-connections"}, min(usualConnections, connections) * app.ConnectionBytes, connections * app.MaxConnectionBytes},
-		{"requests being answered", []string{"max-requests-inflight"}, requests * (requestBytes + stackBytes + kib), requests * (requestBytes + stackBytes + intake.RequestBytes)},
+		{"requests being answered", []string{"max-requests-inflight"}, requests * (requestBytes + stackBytes + kib), requests*(requestBytes+stackBytes) + max(requests*intake.RequestBytes, bodies)},
 		{"requests of unknown callers", []string{"max-requests-inflight"}, unknown * kib, unknown * (unknownCallerBytes + stackBytes + intake.RequestBytes)},
 		{"answers being written", nil, requests * kib, unwrittenAnswers},
 		same("credentials of callers", credentials),

@@ -162,25 +162,40 @@ func sendHello(t *testing.T, to net.Conn, bytes int) {
 // What comes before the first request is limited, whatever it is, and what comes after it is not.
 func TestFirstBytesAreLimited(t *testing.T) {
 	e := startEdge(t, 100)
-	conn := e.dial(t, "127.0.0.1")
-	sendHello(t, conn, maxFirstBytes+1000)
+	begun := time.Now()
+	sendHello(t, e.dial(t, "127.0.0.1"), maxFirstBytes+1000)
 	await.Until(t, "a hello without end is closed", func() bool { return e.listener.shares.InUse() == 0 })
+	if took := time.Since(begun); took > handshakeTimeout/2 {
+		t.Errorf("a hello without end is closed after %s", took)
+	}
 	for _, protocol := range []string{"h2", "http/1.1"} {
+		dials := 0
 		transport := &http.Transport{
-			DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return e.dialTLS(t, "127.0.0.1", protocol) },
-			Protocols:      new(http.Protocols),
+			DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
+				dials++
+				return e.dialTLS(t, "127.0.0.1", protocol)
+			},
+			Protocols: new(http.Protocols),
 		}
 		transport.Protocols.SetHTTP1(protocol != "h2")
 		transport.Protocols.SetHTTP2(protocol == "h2")
-		client := &http.Client{Transport: transport}
-		for range 3 {
-			resp, err := client.Post("https://"+e.address, "", strings.NewReader(strings.Repeat("x", 2*maxFirstBytes)))
+		for range 3 * maxFirstBytes / (8 << 10) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+e.address, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Padding", strings.Repeat("\xff", 8<<10)) // HPACK makes it no shorter
+			resp, err := transport.RoundTrip(req)
 			if err != nil {
 				t.Fatalf("%s: %v", protocol, err)
 			}
+			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 		}
-		client.CloseIdleConnections()
+		if dials != 1 {
+			t.Errorf("%s: %d connections, want 1", protocol, dials)
+		}
+		transport.CloseIdleConnections()
 	}
 }
 

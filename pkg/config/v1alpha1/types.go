@@ -82,7 +82,7 @@ type Receiver struct {
 	// metadata.annotations. The names are those of the match expressions; a single key is written
 	// metadata.annotations["example.com/key"]. There are at most 64.
 	Redact []string `json:"redact,omitempty"`
-	// BatchSize is the maximum number of Events in a request, from 1 to 8000. 512 is the default.
+	// BatchSize is the maximum number of Events in a request, from 1 to 10000. 512 is the default.
 	BatchSize *int32 `json:"batchSize,omitempty"`
 	// Timeout limits an attempt to deliver a batch, from 100ms to 5m. 10s is the default. If a
 	// batch takes several requests, another attempt goes on where it ended.
