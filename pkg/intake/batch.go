@@ -28,7 +28,7 @@ const (
 	// maxBatched limits the Events of all batches in flight: to a part of the default queue
 	// between the intake and the correlator, which has no shares. A tenant may have half of
 	// them, in one namespace a third, and a user of several less (internal/shares). test/sizing has their memory.
-	maxBatched = 4 << 10
+	maxBatched = 3 << 10
 	// seatItems is how many Events of a batch are recorded with one seat. Then others have
 	// their turn.
 	seatItems = 64

@@ -43,7 +43,7 @@ func New(options Options) (*Intake, error) {
 	i := &Intake{
 		options:  options,
 		names:    newNames(options.MaxNames, options.MaxViewBytes),
-		unread:   shares.New(maxUnreadBytes),
+		unread:   shares.New(options.MaxUnreadBytes),
 		decoding: newDecodeBudget(options.MaxDecodeBytes),
 	}
 	var err error

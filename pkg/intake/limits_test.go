@@ -129,9 +129,9 @@ func TestLargeResponsesAreAborted(t *testing.T) {
 		size   int
 		reason string
 	}{
-		"of a known caller, above its share":    {"jane", maxUnreadBytes / 2, 1, abortedShare},
-		"of an unknown caller, above its share": {"", maxUnreadBytes / 2, 1, abortedShare},
-		"above the limit of one":                {"jane", 0, 2 * maxResponseBytes, abortedTooLarge},
+		"of a known caller, above its share":    {"jane", DefaultMaxUnreadBytes / 2, 1, abortedShare},
+		"of an unknown caller, above its share": {"", DefaultMaxUnreadBytes / 2, 1, abortedShare},
+		"above the limit of one":                {"jane", 0, DefaultMaxUnreadBytes, abortedTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIntake()

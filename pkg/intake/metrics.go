@@ -70,7 +70,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 	set.GaugeFunc("eventd_intake_oldest_in_flight_seconds", "Age of the oldest request in flight.", func() float64 { return m.arrivals.oldest().Seconds() })
 	set.GaugeFunc("eventd_intake_unwritten_bytes", "Memory of responses that clients have not read.", func() float64 { return float64(i.unread.InUse()) })
 	set.GaugeFunc("eventd_intake_unwritten_bytes_capacity",
-		"Maximum memory of unread responses. Above its share, a client's responses are aborted.", func() float64 { return maxUnreadBytes })
+		"Maximum memory of unread responses. Above its share, a client's responses are aborted.", func() float64 { return float64(i.options.MaxUnreadBytes) })
 	set.GaugeFunc("eventd_intake_names", "Posted names in the cache.", func() float64 { return float64(i.names.count()) })
 	set.GaugeFunc("eventd_intake_names_capacity", "Capacity of the cache of posted names.", func() float64 { return float64(i.options.MaxNames) })
 	return m, set.Err()

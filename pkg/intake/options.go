@@ -37,20 +37,23 @@ type Options struct {
 	// part within a second gets 429. One request may always be decoded.
 	MaxDecodeBytes int64
 	// MaxNames and MaxViewBytes limit the number of views and their memory. A view of a
-	// usual Event takes 1 to 2 KiB, so 6,144 take about 12 MiB. The second limit is for
+	// usual Event takes 1 to 2 KiB, so 4,096 take about 8 MiB. The second limit is for
 	// large Events, each of which counts as several names. A tenant that reaches its
 	// share replaces its own views.
 	MaxNames     int
 	MaxViewBytes int64
+	// MaxUnreadBytes limits the memory of all responses that are being written. One may have a third.
+	MaxUnreadBytes int64
 }
 
 // DefaultOptions returns the defaults of a daemon, without Record.
 func DefaultOptions() Options {
 	return Options{
 		MaxBodyBytes:   1 << 20,
-		MaxDecodeBytes: 24 << 20,
-		MaxNames:       6144,
-		MaxViewBytes:   16 << 20,
+		MaxDecodeBytes: 16 << 20,
+		MaxNames:       4096,
+		MaxViewBytes:   12 << 20,
+		MaxUnreadBytes: DefaultMaxUnreadBytes,
 	}
 }
 
@@ -71,6 +74,7 @@ func (o *Options) Validate() error {
 		{"MaxDecodeBytes", o.MaxDecodeBytes},
 		{"MaxNames", int64(o.MaxNames)},
 		{"MaxViewBytes", o.MaxViewBytes},
+		{"MaxUnreadBytes", o.MaxUnreadBytes},
 	} {
 		if limit.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s must be greater than 0, not %d", limit.field, limit.value))

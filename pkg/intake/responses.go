@@ -17,8 +17,8 @@ import (
 const (
 	// writeTimeout is the timeout for writing a response.
 	writeTimeout = 10 * time.Second
-	// maxUnreadBytes is the maximum memory of all responses that are being written.
-	maxUnreadBytes = 10 << 20
+	// DefaultMaxUnreadBytes is the default of Options.MaxUnreadBytes.
+	DefaultMaxUnreadBytes = 32 << 20
 	// unreadOverhead is the memory of one of them beside its body: the goroutine, the
 	// stream and its buffers.
 	unreadOverhead = 16 << 10
@@ -27,8 +27,6 @@ const (
 	// UploadBufferBytes is how much of a request's body the server in front of a handler
 	// may buffer: MaxUploadBufferPerStream of HTTP/2. Clients may send as much before they know of another limit.
 	UploadBufferBytes = 64 << 10
-	// maxResponseBytes limits one response, such as /metrics.
-	maxResponseBytes = maxUnreadBytes / 3
 	// discardTimeout is for how long the rest of a body is awaited that no handler has read, and maxDiscarded how
 	// much of it is read: as much as by the server.
 	discardTimeout = time.Second
@@ -61,7 +59,7 @@ const (
 func newUnreadResponses(i *Intake) *unreadResponses {
 	return &unreadResponses{
 		shares:  i.unread,
-		limit:   maxResponseBytes,
+		limit:   int(i.options.MaxUnreadBytes / 3),
 		aborted: i.metrics.aborted,
 	}
 }

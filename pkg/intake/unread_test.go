@@ -92,7 +92,7 @@ func TestUnreadAnswersOfAUserStopNoOtherOfItsTenant(t *testing.T) {
 		"users without rights to read Events": {weak, "/version", 4.7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, written(), (&bearers{}).set, authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+			s := serve(t, written(), (&bearers{}).set, inFlight(1000), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 				if a.IsResourceRequest() && strings.HasPrefix(a.GetUser().GetName(), account+"weak") {
 					return authorizer.DecisionNoOpinion, "", nil
 				}

@@ -91,7 +91,7 @@ patches:
         {apiVersion: config.eventd.io/v1alpha1, kind: EventdConfiguration, intake: [{name: none, match: "false", drop: true}]}
 - target: {kind: Deployment, name: eventd-observe}
   patch: |-
-    - {op: test, path: /spec/template/spec/containers/0/args/10, value: --history-bytes=26Mi}
+    - {op: test, path: /spec/template/spec/containers/0/args/10, value: --history-bytes=24Mi}
     - {op: replace, path: /spec/template/spec/containers/0/args/10, value: --history-bytes=256Mi}
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: --logging-format=json}`},
 

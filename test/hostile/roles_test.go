@@ -54,7 +54,7 @@ routes: [{name: all, receivers: [file, nats]}]
 	credentials = rest.CopyConfig(credentials)
 	credentials.Host = "https://" + o.apiserver.Address()
 	o.Replica = start(t, c, replica.Options{Credentials: credentials, Flags: []string{
-		"--role=" + app.RoleObserve, "--leader-elect=false", "--config=" + o.configuration, "--cluster-name=test", "--history-bytes=26Mi",
+		"--role=" + app.RoleObserve, "--leader-elect=false", "--config=" + o.configuration, "--cluster-name=test", "--history-bytes=24Mi",
 	}})
 	await.Until(t, "it delivers", func() bool {
 		l.report(t.Context(), loadPeriod)

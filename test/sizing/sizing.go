@@ -23,13 +23,11 @@ const (
 	// stacks of its goroutines (growStack in pkg/intake; the handlers of k8s.io/apiserver use as much).
 	requestBytes, stackBytes = 12 * kib, 32 * kib
 	// unknownCallerBytes is the size of a request during the review of its caller.
-	unknownCallerBytes = 16 * kib
+	unknownCallerBytes = 8 * kib
 	// batchedEvents is maxBatched of pkg/intake, and batchedEventBytes the size of each, without its part of the body.
-	batchedEvents, batchedEventBytes = 4 << 10, 4 * kib
-	// unwrittenAnswers is maxUnreadBytes of pkg/intake. credentials is the size of
-	// its caches of accepted and rejected credentials.
-	unwrittenAnswers = 10 * mib
-	credentials      = 6 * mib
+	batchedEvents, batchedEventBytes = 3 << 10, 4 * kib
+	// credentials is the size of the caches of accepted and rejected credentials (pkg/intake).
+	credentials = 6 * mib
 	// usualConnections is the number of clients of a replica in a usual cluster.
 	usualConnections = 1000
 	// usualDecoding is the size of usual bodies that are decoded at once.
@@ -114,7 +112,7 @@ func shared(o *app.Options) []Part {
 		{"connections", []string{"max-connections"}, min(usualConnections, connections) * app.ConnectionBytes, connections * app.MaxConnectionBytes},
 		{"requests being answered", []string{"max-requests-inflight"}, requests * (requestBytes + stackBytes + kib), requests*(requestBytes+stackBytes) + max(requests*intake.RequestBytes, bodies)},
 		{"requests of unknown callers", []string{"max-requests-inflight"}, unknown * kib, unknown * (unknownCallerBytes + stackBytes + intake.RequestBytes)},
-		{"answers being written", nil, requests * kib, unwrittenAnswers},
+		{"answers being written", nil, requests * kib, o.UnreadBytes()},
 		same("credentials of callers", credentials),
 		{"queries", nil, usualQueryBytes, queryBytes},
 	}

@@ -111,7 +111,7 @@ func newLeaderElection() LeaderElection {
 }
 
 // defaultMaxConnections is for a cluster of 1,000 nodes, all of which connect to one replica.
-const defaultMaxConnections = 1000
+const defaultMaxConnections = 980
 
 // newPipeline returns the defaults of a process that writes the Events of a cluster. Those of
 // package pipeline are for a controller.
@@ -123,7 +123,7 @@ func newPipeline() pipeline.Options {
 	o.Correlator.CacheSize = 32_768
 	o.Sink = sink.DefaultOptions()
 	// What is pending is held by each replica, and once more by one that adopts it.
-	o.Sink.MaxPendingSeries, o.Sink.MaxPendingBytes, o.Sink.MaxIdleSeries = 10_000, 24<<20, 45_000
+	o.Sink.MaxPendingSeries, o.Sink.MaxPendingBytes, o.Sink.MaxIdleSeries = 10_000, 24<<20, 28_000
 	o.Sink.Acknowledge = sink.AcknowledgeReplicated
 	return o
 }

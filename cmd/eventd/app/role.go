@@ -29,6 +29,14 @@ func (o *Options) Takes() bool { return o.Role != RoleObserve }
 // Observes reports whether the process observes what is stored.
 func (o *Options) Observes() bool { return o.Role != RoleIntake }
 
+// UnreadBytes is what responses may take that clients have not read. Nobody reports to a process that only observes.
+func (o *Options) UnreadBytes() int64 {
+	if !o.Takes() {
+		return 12 << 20
+	}
+	return o.Intake.MaxUnreadBytes
+}
+
 // LeaseName is --leader-elect-resource-name, or the name for the role.
 func (o *Options) LeaseName() string {
 	switch {

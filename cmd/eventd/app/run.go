@@ -213,6 +213,7 @@ func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
 // newHandler puts the intake in front of the pipeline.
 func (p *process) newHandler() (http.Handler, error) {
 	options := p.options.Intake
+	options.MaxUnreadBytes = p.options.UnreadBytes()
 	options.Record = p.pipe.Record
 	if p.configuration != nil && p.options.Takes() {
 		options.Rules, options.Filter = p.configuration.intake.Decide, p.pipe.Filter
