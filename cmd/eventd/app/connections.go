@@ -3,6 +3,7 @@ package app
 import (
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -27,10 +28,10 @@ const (
 	// TestConnectionsTakeNoMoreThanIsSaid measures both.
 	ConnectionBytes    = 44 << 10
 	MaxConnectionBytes = 96 << 10
-	// maxFirstBytes limits what a client sends before HTTP/2 begins, or its first request of HTTP/1.1 is read: a hello,
-	// which has about 2 KiB, its certificates, and headers, with some of a body. crypto/tls buffers up
-	// to 256 KiB of the certificates.
-	maxFirstBytes = 4<<10 + maxClientCertBytes + intake.MaxHeaderBytes + 8<<10
+	// maxUnreadBytes limits what a client sends while the server reads nothing of it: a hello, which has about
+	// 2 KiB, its certificates, and headers of HTTP/1.1, with some of a body. crypto/tls buffers up to 256 KiB of a
+	// message that does not end, before the first request or after it.
+	maxUnreadBytes = 4<<10 + maxClientCertBytes + intake.MaxHeaderBytes + 8<<10
 )
 
 // boundedListener limits the number of connections and the duration of their writes,
@@ -131,36 +132,58 @@ type boundedConn struct {
 	listener *boundedListener
 	flow     shares.Flow
 
-	// served is set when maxFirstBytes ends, of which read is what came. One goroutine at a time reads.
-	served atomic.Bool
-	read   int
+	unread atomic.Int64 // bytes that came since the server read something, see maxUnreadBytes
 
 	mu       sync.Mutex
 	deadline time.Time // of writes, set by the server
 }
 
-var errFirstBytes = errors.New("the client sends too much before its first request")
+var errUnread = errors.New("the client sends too much that is not of a request")
 
 // Read implements net.Conn.
 func (c *boundedConn) Read(b []byte) (int, error) {
-	if c.served.Load() {
-		return c.Conn.Read(b)
-	}
-	if c.read > maxFirstBytes {
-		return 0, errFirstBytes
+	if c.unread.Load() > maxUnreadBytes {
+		return 0, errUnread
 	}
 	n, err := c.Conn.Read(b)
-	c.read += n
+	c.unread.Add(int64(n))
 	return n, err
 }
 
-// begin ends the limit of the first bytes of a connection of a boundedListener.
-func begin(c net.Conn) {
+// readOf returns a function to call when the server has read something of a connection of a boundedListener.
+func readOf(c net.Conn) func() {
 	if c, ok := c.(*tls.Conn); ok {
 		if bounded, ok := c.NetConn().(*boundedConn); ok {
-			bounded.served.Store(true)
+			return func() { bounded.unread.Store(0) }
 		}
 	}
+	return func() {}
+}
+
+// readingConn is a connection of HTTP/2, readingBody the body of a request of HTTP/1.1. They call read when the
+// server has read something.
+type readingConn struct {
+	*tls.Conn
+	read func()
+}
+
+type readingBody struct {
+	io.ReadCloser
+	read func()
+}
+
+// Read implements net.Conn.
+func (c readingConn) Read(b []byte) (int, error) { return readFrom(c.Conn, b, c.read) }
+
+// Read implements io.Reader.
+func (r readingBody) Read(b []byte) (int, error) { return readFrom(r.ReadCloser, b, r.read) }
+
+func readFrom(r io.Reader, b []byte, read func()) (int, error) {
+	n, err := r.Read(b)
+	if n > 0 {
+		read()
+	}
+	return n, err
 }
 
 // Write implements net.Conn.

@@ -3,7 +3,12 @@ package app
 import (
 	"bytes"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +41,10 @@ func serve(t *testing.T, address string, o *Options) *serving {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := s.start(http.NotFoundHandler(), time.Second, func() int { return 0 })
+	stop, err := s.start(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		http.NotFound(w, req)
+	}), time.Second, func() int { return 0 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,13 +168,24 @@ func sendHello(t *testing.T, to net.Conn, bytes int) {
 }
 
 // What comes before the first request is limited, whatever it is, and what comes after it is not.
-func TestFirstBytesAreLimited(t *testing.T) {
+// Before the first request and after it, bytes that are not of a request are limited. Those of requests are not.
+func TestBytesOfNoRequestAreLimited(t *testing.T) {
 	e := startEdge(t, 100)
 	begun := time.Now()
-	sendHello(t, e.dial(t, "127.0.0.1"), maxFirstBytes+1000)
-	await.Until(t, "a hello without end is closed", func() bool { return e.listener.shares.InUse() == 0 })
+	sendHello(t, e.dial(t, "127.0.0.1"), maxUnreadBytes+1000)
+	for _, c := range []struct {
+		protocol string
+		sent     []string
+	}{
+		{"http/1.1", []string{"GET / HTTP/1.1\r\nHost: eventd\r\n\r\n"}},
+		{"http/1.1", []string{"POST / HTTP/1.1\r\nHost: eventd\r\nContent-Length: 1000000\r\n\r\n", "["}},
+		{"h2", []string{xhttp2.ClientPreface, "\x00\x00\x00\x04\x00\x00\x00\x00\x00"}}, // and settings
+	} {
+		e.sendUnfinishedMessage(t, c.protocol, c.sent...)
+	}
+	await.Until(t, "all are closed", func() bool { return e.listener.shares.InUse() == 0 })
 	if took := time.Since(begun); took > handshakeTimeout/2 {
-		t.Errorf("a hello without end is closed after %s", took)
+		t.Errorf("they are closed after %s", took)
 	}
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		dials := 0
@@ -179,8 +198,8 @@ func TestFirstBytesAreLimited(t *testing.T) {
 		}
 		transport.Protocols.SetHTTP1(protocol != "h2")
 		transport.Protocols.SetHTTP2(protocol == "h2")
-		for range 3 * maxFirstBytes / (8 << 10) {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+e.address, http.NoBody)
+		for _, body := range []int{0, 0, 0, 0, 0, 0, 3 * maxUnreadBytes} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+e.address, strings.NewReader(strings.Repeat("a", body)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,6 +215,56 @@ func TestFirstBytesAreLimited(t *testing.T) {
 			t.Errorf("%s: %d connections, want 1", protocol, dials)
 		}
 		transport.CloseIdleConnections()
+	}
+}
+
+// sendUnfinishedMessage connects, sends texts in a record each, and then, as no client of crypto/tls can, the beginning
+// of a handshake message of 256 KiB (RFC 8446, 5.2 and 7.3).
+func (e *edge) sendUnfinishedMessage(t *testing.T, protocol string, texts ...string) {
+	t.Helper()
+	raw, secrets := e.dial(t, "127.0.0.1"), &bytes.Buffer{}
+	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}, KeyLogWriter: secrets, MinVersion: tls.VersionTLS13})
+	for _, text := range texts {
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, found, _ := strings.Cut(secrets.String(), "CLIENT_TRAFFIC_SECRET_0 ")
+	var random, secret []byte
+	if _, err := fmt.Sscanf(found, "%x %x", &random, &secret); err != nil {
+		t.Fatal(err)
+	}
+	if conn.ConnectionState().CipherSuite != tls.TLS_AES_128_GCM_SHA256 {
+		t.Fatalf("another cipher than expected: %s", tls.CipherSuiteName(conn.ConnectionState().CipherSuite))
+	}
+	expand := func(label string, size int) []byte {
+		label = "tls13 " + label
+		out, err := hkdf.Expand(sha256.New, secret, string([]byte{0, byte(size), byte(len(label))})+label+"\x00", size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	block, err := aes.NewCipher(expand("key", 16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const certificate, handshake, applicationData = 11, 22, 23
+	message := append([]byte{certificate, 3, 0xff, 0xff}, make([]byte, 200<<10)...)
+	sequence := uint64(len(texts))
+	for part := range slices.Chunk(message, 16_000) {
+		nonce := expand("iv", 12)
+		binary.BigEndian.PutUint64(nonce[4:], binary.BigEndian.Uint64(nonce[4:])^sequence)
+		size := len(part) + 1 + aead.Overhead()
+		header := []byte{applicationData, 3, 3, byte(size >> 8), byte(size)}
+		if _, err := raw.Write(aead.Seal(header, nonce, append(part[:len(part):len(part)], handshake), header)); err != nil {
+			return // it is closed
+		}
+		sequence++
 	}
 }
 
@@ -230,7 +299,7 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 		"idle": {func(t *testing.T, e *edge) { e.openHTTP2(t) }, ConnectionBytes},
 		"half of a handshake": {func(t *testing.T, e *edge) {
 			conn := e.dial(t, "127.0.0.1")
-			sendHello(t, conn, maxFirstBytes-100)
+			sendHello(t, conn, maxUnreadBytes-100)
 		}, MaxConnectionBytes},
 		"HTTP/1.1, many headers": {func(t *testing.T, e *edge) {
 			e.open(t, "http/1.1", "GET / HTTP/1.1\r\n"+strings.Repeat("a: b\r\n", intake.MaxHeaderBytes/6))

@@ -46,7 +46,7 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 		return nil, err
 	}
 	s := &http.Server{
-		Handler:           handler,
+		Handler:           reportBodies(handler),
 		TLSConfig:         config,
 		MaxHeaderBytes:    intake.MaxHeaderBytes,
 		ReadHeaderTimeout: handshakeTimeout,
@@ -54,8 +54,11 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 		ErrorLog:          newServerLog(klog.Background()),
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateActive {
-				begin(c)
+				readOf(c)()
 			}
+		},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, readKey{}, readOf(c))
 		},
 	}
 	if info.DisableHTTP2 {
@@ -65,7 +68,7 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 	if n := info.HTTP2MaxStreamsPerConnection; n > 0 {
 		streams = uint32(n)
 	}
-	if err := xhttp2.ConfigureServer(s, &xhttp2.Server{
+	ofHTTP2 := &xhttp2.Server{
 		IdleTimeout:              idleTimeout,
 		MaxConcurrentStreams:     streams,
 		MaxReadFrameSize:         frameBytes,
@@ -73,17 +76,29 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 		// Enough for all streams, so that no stream on another replica's connection
 		// delays the others. The requests in flight limit the unread bytes.
 		MaxUploadBufferPerConnection: int32(min(int64(streams)*intake.UploadBufferBytes, 1<<30)),
-	}); err != nil {
+	}
+	if err := xhttp2.ConfigureServer(s, ofHTTP2); err != nil {
 		return nil, err
 	}
 	// Each protocol has its own minimal limit for headers.
-	serveHTTP2 := s.TLSNextProto[xhttp2.NextProtoTLS]
-	ofHTTP2 := &http.Server{MaxHeaderBytes: intake.MaxHeaderBytesHTTP2, IdleTimeout: s.IdleTimeout, ErrorLog: s.ErrorLog}
+	limits := &http.Server{MaxHeaderBytes: intake.MaxHeaderBytesHTTP2, IdleTimeout: s.IdleTimeout, ErrorLog: s.ErrorLog}
 	s.TLSNextProto[xhttp2.NextProtoTLS] = func(_ *http.Server, c *tls.Conn, handler http.Handler) {
-		begin(c)
-		serveHTTP2(ofHTTP2, c, handler)
+		ofHTTP2.ServeConn(readingConn{c, readOf(c)}, &xhttp2.ServeConnOpts{BaseConfig: limits, Handler: handler})
 	}
 	return s, nil
+}
+
+// readKey is the key of readOf in the context of a connection of HTTP/1.1.
+type readKey struct{}
+
+// reportBodies has bodies of HTTP/1.1 call the readOf of their connection.
+func reportBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if read, ok := req.Context().Value(readKey{}).(func()); ok && req.Body != http.NoBody {
+			req.Body = readingBody{req.Body, read}
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 // serverTLS returns a configuration that reloads the certificates and the client CA
