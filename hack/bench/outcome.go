@@ -40,6 +40,11 @@ func atMost(v float64, u unit) *aim {
 	return &aim{"≤ " + u(v), func(o outcome) bool { return slices.Max(o.eventd) <= v }}
 }
 
+// atLeast is reached by every turn, or not at all.
+func atLeast(v float64, u unit) *aim {
+	return &aim{"≥ " + u(v), func(o outcome) bool { return slices.Min(o.eventd) >= v }}
+}
+
 // below is reached by the median turn.
 func below(v float64, u unit) *aim {
 	return &aim{"< " + u(v), func(o outcome) bool { return o.eventd.median() < v }}

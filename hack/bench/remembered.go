@@ -37,7 +37,7 @@ func remembered() trial {
 		}
 		return []outcome{
 			{work: requests, unit: ratio, eventd: figures{each}, aim: atMost(1.1, ratio)},
-			{work: memory, unit: number, eventd: figures{sinkBytes}, aim: atMost(61, number)},
+			{work: memory, unit: number, eventd: figures{sinkBytes}, aim: atMost(384, number)},
 			{work: subjects, unit: number, eventd: figures{correlatorBytes}, aim: atMost(35, number)},
 		}, nil
 	}}

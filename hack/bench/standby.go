@@ -38,7 +38,7 @@ func throughStandby() trial {
 		}
 		return []outcome{{
 			work: work, unit: microseconds, eventd: of(efforts[1], effort.each),
-			beside: "the leader alone", other: of(efforts[0], effort.each), aim: atMostOfOther(1.5),
+			beside: "the leader alone", other: of(efforts[0], effort.each), aim: atMostOfOther(2.5),
 		}}, nil
 	}}
 }

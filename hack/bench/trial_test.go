@@ -130,6 +130,8 @@ func TestAimsAreReachedOrNot(t *testing.T) {
 		{exactly(1, percent), figures{1, 1}, nil, "reached"},
 		{exactly(1, percent), figures{1, 0.9999}, nil, "NOT REACHED"},
 		{exactly(1000, number), figures{1001}, nil, "NOT REACHED"},
+		{atLeast(0.9, percent), figures{1, 0.9}, nil, "reached"},
+		{atLeast(0.9, percent), figures{1, 0.89}, nil, "NOT REACHED"},
 		{atMost(25, number), figures{25, 3}, nil, "reached"},
 		{atMost(25, number), figures{3, 26}, nil, "NOT REACHED"},
 		{atMostOfOther(1.1), figures{11, 99, 1}, figures{10, 10, 10}, "reached"},
