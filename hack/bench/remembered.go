@@ -38,7 +38,7 @@ func remembered() trial {
 		return []outcome{
 			{work: requests, unit: ratio, eventd: figures{each}, aim: atMost(1.1, ratio)},
 			{work: memory, unit: number, eventd: figures{sinkBytes}, aim: atMost(384, number)},
-			{work: subjects, unit: number, eventd: figures{correlatorBytes}, aim: atMost(35, number)},
+			{work: subjects, unit: number, eventd: figures{correlatorBytes}, aim: atMost(70, number)},
 		}, nil
 	}}
 }
@@ -48,7 +48,7 @@ func repeatLive(ctx context.Context) (requests, sinkBytes, correlatorBytes float
 	at := func(round int) time.Time { return began.Add(time.Duration(round) * time.Minute) }
 	empty := liveBytes()
 	o := app.NewOptions().Pipeline
-	o.Sink.QPS, o.Sink.Acknowledge = math.Inf(1), sink.AcknowledgeCommitted
+	o.Sink.QPS, o.Sink.Acknowledge, o.Sink.MaxIdleSeries = math.Inf(1), sink.AcknowledgeCommitted, liveSeries
 	c, err := correlator.New(o.Correlator)
 	if err != nil {
 		return 0, 0, 0, err
