@@ -124,6 +124,7 @@ release: bin/release ## dist/ with all that is published of VERSION=v1.2.3, whos
 chart: bin/release ## bin/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is packed; VERSION=v1.2.3
 	@bin/release chart -o bin $(RELEASED)
 
+# Tests against a control plane run each time. Of the others, Go keeps the results while nothing changes that they read.
 .PHONY: test
 test: ## every test, those against the local control plane included
 	@echo '• building what the tests need: the control plane (minutes, the first time), a collector, the previous release, then the packages'
@@ -134,10 +135,15 @@ test: ## every test, those against the local control plane included
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
 	@tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(MEASURED) $(MONITORING) $(BROWSER)))"; \
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
-		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$tested") $$tested
+	live="$$({ printf '%s\n' $(UNCHECKED); \
+		$(GO) list -f '{{range .TestImports}}{{println $$.ImportPath .}}{{end}}{{range .XTestImports}}{{println $$.ImportPath .}}{{end}}' ./... | \
+		sed -n 's| $(MODULE)/test/testenv$$||p'; } | sort -u | grep -xF "$$tested")"; \
+	export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
+	$(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
+		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$live") $$live && \
+	$(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$(echo "$$tested" | grep -vxF "$$live")
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
-	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
+	$(AS_DEPLOYED) $(GO) test -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 	@echo '• attacks on a running eventd, by themselves'
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/hostile test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
 	@echo '• the same as a controller that imports eventd sees it'
@@ -178,7 +184,7 @@ soak: ## the runs under faults and through failovers in full, about two hours, w
 	@test/upgrade/build.sh >/dev/null
 	@hack/build.sh 'the packages under test' ./...
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/soak test -count=1 -timeout $(SOAKTIMEOUT) -soak -seeds=200 $(SOAKFLAGS)
-	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/ha test -count=1 -timeout $(SOAKTIMEOUT) -soak $(HAFLAGS)
+	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/ha test -count=1 -parallel=1 -timeout $(SOAKTIMEOUT) -soak $(HAFLAGS)
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C cmd/eventd/app test -count=1 -timeout $(SOAKTIMEOUT) -soak -run RotationsFailNoRequest
 
 .PHONY: monitoring

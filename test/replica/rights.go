@@ -61,6 +61,9 @@ func Deploy(t testing.TB, c *testenv.ControlPlane, audiences ...string) *rest.Co
 // returns once they are in force.
 func DeployObserve(t testing.TB, c *testenv.ControlPlane) {
 	t.Helper()
+	if err := Grant(t.Context(), c, manifests); err != nil {
+		t.Fatal(err)
+	}
 	client := kubernetes.NewForConfigOrDie(c.Config())
 	meta := metav1.ObjectMeta{Name: account + "-observes", Namespace: metav1.NamespaceSystem}
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: metav1.NamespaceSystem, Name: account}}
