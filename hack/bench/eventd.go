@@ -9,18 +9,20 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// unlimited are eventd's defaults without its limit of requests per second, which
-// no other side has.
+// queueCapacity holds a storm of 20,000 on a busy machine whose handler is not scheduled meanwhile.
+const queueCapacity = 1 << 15
+
+// unlimited are eventd's defaults without its limit of requests per second, which no other side has, and with room
+// for a storm.
 func unlimited() pipeline.Options {
 	o := pipeline.DefaultOptions()
-	o.QueueCapacity, o.Sink = broadcaster.DefaultCapacity, sink.DefaultOptions()
-	o.Sink.QPS = math.Inf(1)
+	o.QueueCapacity, o.Sink = queueCapacity, sink.DefaultOptions()
+	o.Sink.QPS, o.Sink.MaxPendingSeries, o.Sink.MaxPendingBytes = math.Inf(1), 40_000, 192<<20
 	return o
 }
 

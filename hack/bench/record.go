@@ -119,7 +119,7 @@ func newStyleEventd(t *testing.B) *subject {
 func subscribed(t *testing.B) (*subject, *broadcaster.Broadcaster) {
 	l := ledger.New()
 	b := broadcaster.New(l)
-	subscriber, err := b.Subscribe(broadcaster.SubscribeOptions{Capacity: broadcaster.DefaultCapacity, Ledger: l})
+	subscriber, err := b.Subscribe(broadcaster.SubscribeOptions{Capacity: queueCapacity, Ledger: l})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,6 +78,11 @@ func (c *Cache[K, G, V]) Peek(k K) (value V, ok bool) {
 // than any group.
 func (c *Cache[K, G, V]) Add(k K, g G, v V, weight int64) {
 	c.Remove(k)
+	c.Insert(k, g, v, weight)
+}
+
+// Insert is Add of a key that does not exist. It returns the value itself, as Use does.
+func (c *Cache[K, G, V]) Insert(k K, g G, v V, weight int64) *V {
 	c.now++
 	e := c.spare
 	if c.spare = nil; e == nil {
@@ -96,6 +101,7 @@ func (c *Cache[K, G, V]) Add(k K, g G, v V, weight int64) {
 	}
 	c.heaviest.Fix(of)
 	c.evictAboveLimit()
+	return &e.value
 }
 
 // Weigh sets the weight of a key that exists, and evicts as Add does.

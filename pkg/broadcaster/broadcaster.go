@@ -24,12 +24,6 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// DefaultCapacity is the capacity of a queue for the Events of a cluster, in occurrences. It holds a
-// storm of 20,000 on a busy machine whose handler is not scheduled meanwhile. A
-// recorder's occurrence takes about 0.5 KiB, and 16 KiB with the longest message, so a
-// full queue holds about 16 MiB, and 512 MiB at most.
-const DefaultCapacity = 1 << 15
-
 // ErrShutdown is returned by Subscribe after Shutdown.
 var ErrShutdown = errors.New("broadcaster is shut down")
 

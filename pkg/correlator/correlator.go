@@ -183,9 +183,9 @@ func (c *Correlator) subject(key uint64, o *occurrence.Occurrence) *subject {
 	if s := c.subjects.Use(key); s != nil {
 		return s
 	}
-	c.subjects.Add(key, c.seeds.tenant(o), subject{budget: c.bucket.full(c.now)}, 1)
+	s := c.subjects.Insert(key, c.seeds.tenant(o), subject{budget: c.bucket.full(c.now)}, 1)
 	c.metrics.subjects.Set(float64(c.subjects.Len()))
-	return c.subjects.Use(key)
+	return s
 }
 
 func (c *Correlator) decide(d *Decision, s *subject, o *occurrence.Occurrence) {

@@ -17,7 +17,7 @@ import (
 // readers, and nobody changes it.
 type Version struct {
 	// Event is the stored object without managedFields, and with at most 64 labels, annotations, owner references and
-	// finalizers each. If there are more, LeftOut says how many were left out.
+	// finalizers each. If there are more, the annotation eventd.io/left-out says how many were left out.
 	Event *corev1.Event
 	// Observed is when this process received it.
 	Observed time.Time
@@ -26,8 +26,8 @@ type Version struct {
 // ID identifies the version in every process: uid/resourceVersion.
 func (v Version) ID() string { return string(v.Event.UID) + "/" + v.Event.ResourceVersion }
 
-// LeftOut is the annotation with the number of what was left out of a version.
-const LeftOut = identity.AnnotationPrefix + "left-out"
+// leftOut is the annotation with the number of what was left out of a version.
+const leftOut = identity.AnnotationPrefix + "left-out"
 
 // maxItems is what a version has at most of each list: with the smallest labels, an Event takes ten times its size in etcd.
 const maxItems = 64
@@ -47,7 +47,7 @@ func slim(event *corev1.Event) {
 		if event.Annotations == nil {
 			event.Annotations = make(map[string]string)
 		}
-		event.Annotations[LeftOut] = strconv.Itoa(items)
+		event.Annotations[leftOut] = strconv.Itoa(items)
 	}
 }
 

@@ -26,8 +26,8 @@ func TestAVersionHasNoMoreItemsThanItMay(t *testing.T) {
 			ManagedFields: make([]metav1.ManagedFieldsEntry, n),
 		}}
 		slim(event)
-		got := event.Annotations[LeftOut]
-		if delete(event.Annotations, LeftOut); got != left || event.Annotations[identity.Annotation] != "own" || event.ManagedFields != nil {
+		got := event.Annotations[leftOut]
+		if delete(event.Annotations, leftOut); got != left || event.Annotations[identity.Annotation] != "own" || event.ManagedFields != nil {
 			t.Errorf("of %d: %q are left out, %v", n, got, event)
 		}
 		want := min(n, maxItems)

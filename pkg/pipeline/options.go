@@ -19,7 +19,8 @@ type Options struct {
 	// Name is the label of a broadcaster in metrics; by default record or events. A
 	// Pipeline does not use it.
 	Name string
-	// QueueCapacity is the capacity of each sink's queue, in occurrences.
+	// QueueCapacity is the capacity of each sink's queue, in occurrences of about 0.5 KiB, and of 16 KiB with the
+	// longest message.
 	QueueCapacity int
 	// WhenFull determines what happens when the queue of a sink or watcher is full.
 	WhenFull broadcaster.Policy

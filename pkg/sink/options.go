@@ -80,7 +80,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// DefaultOptions returns the defaults of a process that writes the Events of a cluster, and has memory for it.
+// DefaultOptions returns the defaults of a process that writes the Events of a cluster.
 func DefaultOptions() Options {
 	return Options{
 		Concurrency:         64,
@@ -94,9 +94,9 @@ func DefaultOptions() Options {
 		RetryMaxDelay:       10 * time.Second,
 		RetryFor:            10 * time.Minute,
 		ForbiddenFor:        15 * time.Second,
-		MaxPendingSeries:    40_000,
-		MaxPendingBytes:     192 << 20,
-		MaxIdleSeries:       100_000,
+		MaxPendingSeries:    10_000,
+		MaxPendingBytes:     24 << 20,
+		MaxIdleSeries:       28_000,
 	}
 }
 

@@ -35,8 +35,8 @@ const (
 	// viewBytes is the size of a usual Event that a client posted (pkg/intake,
 	// Options.MaxViewBytes).
 	viewBytes = 2 * kib
-	// occurrenceBytes is the size of a usual occurrence in a queue (pkg/broadcaster,
-	// DefaultCapacity).
+	// occurrenceBytes is the size of a usual occurrence in a queue (pkg/pipeline,
+	// Options.QueueCapacity).
 	occurrenceBytes = 512
 	// subjectBytes is the size of a subject with one series, the only one of its tenant. Each further series, with a
 	// group, counts as one more, and takes less (pkg/correlator, BenchmarkMemory).

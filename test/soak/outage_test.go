@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
-	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
 	"github.com/eventd/eventd/test/await"
@@ -25,12 +24,18 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// statedMemory is the memory of full stages by docs/sizing.md: of 32,768 queued
-// occurrences, 40,000 pending series, their occurrences, 16,384 idle series, and by
-// docs/correlation.md of a correlator.
-const statedMemory = (16 + 40 + 192 + 16 + 65) << 20
+// statedMemory is that of full stages: of 32,768 queued occurrences, 40,000 pending series, their occurrences, 28,000
+// idle series, and a correlator.
+const statedMemory = (16 + 40 + 192 + 11 + 9) << 20
 
-// outage is one pipeline with the limits of the daemon, under load.
+// large is a sink with room for what is pending in an outage.
+func large() sink.Options {
+	o := sink.DefaultOptions()
+	o.MaxPendingSeries, o.MaxPendingBytes = 40_000, 192<<20
+	return o
+}
+
+// outage is one pipeline under load, with a queue for a storm of 20,000.
 type outage struct {
 	*pipeline.Pipeline
 	t        *testing.T
@@ -43,7 +48,7 @@ type outage struct {
 func newOutage(t *testing.T, config *rest.Config, namespace string) *outage {
 	o := &outage{t: t, registry: prometheus.NewRegistry()}
 	options := pipeline.DefaultOptions()
-	options.QueueCapacity, options.Sink = broadcaster.DefaultCapacity, sink.DefaultOptions()
+	options.QueueCapacity, options.Sink = 1<<15, large()
 	options.Registerer = o.registry
 	var err error
 	if o.Pipeline, err = pipeline.New(t.Context(), options); err != nil {
@@ -72,7 +77,7 @@ func (o *outage) metrics() metrics.Metrics { return metrics.Gather(o.t, o.regist
 // belowLimit reports whether less than half of the pending limit is used. Above the
 // limit occurrences are dropped, which these tests must avoid on a busy machine, too.
 func (o *outage) belowLimit() bool {
-	most := float64(sink.DefaultOptions().MaxPendingSeries)
+	most := float64(large().MaxPendingSeries)
 	pending := o.metrics().Sum("eventd_sink_pending_series")
 	if pending > most {
 		o.t.Errorf("%v series are pending at once", pending)

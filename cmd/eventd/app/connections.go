@@ -28,10 +28,10 @@ const (
 	// TestConnectionsTakeNoMoreThanIsSaid measures both.
 	ConnectionBytes    = 44 << 10
 	MaxConnectionBytes = 96 << 10
-	// maxUnreadBytes limits what a client sends while the server reads nothing of it: a hello, which has about
+	// maxUnconsumedBytes limits what a client sends while the server reads nothing of it: a hello, which has about
 	// 2 KiB, its certificates, and headers of HTTP/1.1, with some of a body. crypto/tls buffers up to 256 KiB of a
 	// message that does not end, before the first request or after it.
-	maxUnreadBytes = 4<<10 + maxClientCertBytes + intake.MaxHeaderBytes + 8<<10
+	maxUnconsumedBytes = 4<<10 + maxClientCertBytes + intake.MaxHeaderBytes + 8<<10
 )
 
 // boundedListener limits the number of connections and the duration of their writes,
@@ -132,21 +132,21 @@ type boundedConn struct {
 	listener *boundedListener
 	flow     shares.Flow
 
-	unread atomic.Int64 // bytes that came since the server read something, see maxUnreadBytes
+	unconsumed atomic.Int64 // bytes that came since the server read something, see maxUnconsumedBytes
 
 	mu       sync.Mutex
 	deadline time.Time // of writes, set by the server
 }
 
-var errUnread = errors.New("the client sends too much that is not of a request")
+var errUnconsumed = errors.New("the client sends too much that is not of a request")
 
 // Read implements net.Conn.
 func (c *boundedConn) Read(b []byte) (int, error) {
-	if c.unread.Load() > maxUnreadBytes {
-		return 0, errUnread
+	if c.unconsumed.Load() > maxUnconsumedBytes {
+		return 0, errUnconsumed
 	}
 	n, err := c.Conn.Read(b)
-	c.unread.Add(int64(n))
+	c.unconsumed.Add(int64(n))
 	return n, err
 }
 
@@ -154,7 +154,7 @@ func (c *boundedConn) Read(b []byte) (int, error) {
 func readOf(c net.Conn) func() {
 	if c, ok := c.(*tls.Conn); ok {
 		if bounded, ok := c.NetConn().(*boundedConn); ok {
-			return func() { bounded.unread.Store(0) }
+			return func() { bounded.unconsumed.Store(0) }
 		}
 	}
 	return func() {}

@@ -172,7 +172,7 @@ func sendHello(t *testing.T, to net.Conn, bytes int) {
 func TestBytesOfNoRequestAreLimited(t *testing.T) {
 	e := startEdge(t, 100)
 	begun := time.Now()
-	sendHello(t, e.dial(t, "127.0.0.1"), maxUnreadBytes+1000)
+	sendHello(t, e.dial(t, "127.0.0.1"), maxUnconsumedBytes+1000)
 	for _, c := range []struct {
 		protocol string
 		sent     []string
@@ -198,7 +198,7 @@ func TestBytesOfNoRequestAreLimited(t *testing.T) {
 		}
 		transport.Protocols.SetHTTP1(protocol != "h2")
 		transport.Protocols.SetHTTP2(protocol == "h2")
-		for _, body := range []int{0, 0, 0, 0, 0, 0, 3 * maxUnreadBytes} {
+		for _, body := range []int{0, 0, 0, 0, 0, 0, 3 * maxUnconsumedBytes} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+e.address, strings.NewReader(strings.Repeat("a", body)))
 			if err != nil {
 				t.Fatal(err)
@@ -299,7 +299,7 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 		"idle": {func(t *testing.T, e *edge) { e.openHTTP2(t) }, ConnectionBytes},
 		"half of a handshake": {func(t *testing.T, e *edge) {
 			conn := e.dial(t, "127.0.0.1")
-			sendHello(t, conn, maxUnreadBytes-100)
+			sendHello(t, conn, maxUnconsumedBytes-100)
 		}, MaxConnectionBytes},
 		"HTTP/1.1, many headers": {func(t *testing.T, e *edge) {
 			e.open(t, "http/1.1", "GET / HTTP/1.1\r\n"+strings.Repeat("a: b\r\n", intake.MaxHeaderBytes/6))

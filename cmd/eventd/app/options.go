@@ -117,13 +117,9 @@ const defaultMaxConnections = 980
 // package pipeline are for a controller.
 func newPipeline() pipeline.Options {
 	o := pipeline.DefaultOptions()
-	// Requests in flight, and the Events of batches, are fewer.
-	o.QueueCapacity = 8192
 	// A cluster has more subjects than one controller.
 	o.Correlator.CacheSize = 32_768
 	o.Sink = sink.DefaultOptions()
-	// What is pending is held by each replica, and once more by one that adopts it.
-	o.Sink.MaxPendingSeries, o.Sink.MaxPendingBytes, o.Sink.MaxIdleSeries = 10_000, 24<<20, 28_000
 	o.Sink.Acknowledge = sink.AcknowledgeReplicated
 	return o
 }

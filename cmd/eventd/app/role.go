@@ -19,7 +19,7 @@ const (
 
 // groupsOf are the groups of flags that only one role has.
 var groupsOf = map[string][]string{
-	RoleIntake:  {"intake", "correlation", "writing", "replication"},
+	RoleIntake:  {"intake", "serving CA", "correlation", "writing", "replication"},
 	RoleObserve: {"observation"},
 }
 
@@ -29,10 +29,13 @@ func (o *Options) Takes() bool { return o.Role != RoleObserve }
 // Observes reports whether the process observes what is stored.
 func (o *Options) Observes() bool { return o.Role != RoleIntake }
 
-// UnreadBytes is what responses may take that clients have not read. Nobody reports to a process that only observes.
+// observeUnreadBytes is MaxUnreadBytes of a process that only observes: nobody reports to it.
+const observeUnreadBytes = 12 << 20
+
+// UnreadBytes is what responses may take that clients have not read.
 func (o *Options) UnreadBytes() int64 {
 	if !o.Takes() {
-		return 12 << 20
+		return observeUnreadBytes
 	}
 	return o.Intake.MaxUnreadBytes
 }

@@ -17,14 +17,13 @@ const (
 	// MaxSeries is the maximum number of series of all metrics together.
 	MaxSeries = 8000
 
-	maxMetrics        = 64
-	maxLabels         = 8
-	maxSeriesOfMetric = MaxSeries
-	maxMetricName     = 100
-	maxHelp           = 1024
-	maxBy             = 8
-	minInterval       = time.Second
-	maxInterval       = 24 * time.Hour
+	maxMetrics    = 64
+	maxLabels     = 8
+	maxMetricName = 100
+	maxHelp       = 1024
+	maxBy         = 8
+	minInterval   = time.Second
+	maxInterval   = 24 * time.Hour
 )
 
 // metricName is the form of names of metrics and labels.
@@ -71,7 +70,7 @@ func (m *Metric) validate(names sets.Set[string], path *field.Path) (errs field.
 		}
 		errs = append(errs, validateField(m.Labels[name], StringFields(), labels.Key(name))...)
 	}
-	return append(errs, validateRange(int64(*m.MaxSeries), 1, maxSeriesOfMetric, path.Child("maxSeries"))...)
+	return append(errs, validateRange(int64(*m.MaxSeries), 1, MaxSeries, path.Child("maxSeries"))...)
 }
 
 func validateMetricName(name string, path *field.Path) field.ErrorList {
