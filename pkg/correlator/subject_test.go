@@ -17,6 +17,19 @@ func TestUsualSubjectIsSmall(t *testing.T) {
 	}
 }
 
+// A subject counts as many as it has of series or of groups, whatever is more.
+func TestASubjectCountsItsSeriesAndGroups(t *testing.T) {
+	for want, r := range map[int64]*rest{
+		1: nil,
+		4: {series: make([]series, 3), groups: make([]fullGroup, 1)},
+		6: {series: make([]series, 2), groups: make([]fullGroup, 5)},
+	} {
+		if got := (&subject{rest: r}).weight(); got != want {
+			t.Errorf("%d, want %d", got, want)
+		}
+	}
+}
+
 // modelGroup is a group as a slice of messages.
 type modelGroup struct {
 	key     uint64

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,6 +106,30 @@ func TestWhatFollowersHaveAheadIsBoundedAndFair(t *testing.T) {
 		f.Close()
 	}
 	other.Close()
+	if n := h.budget.ahead.InUse(); n != 0 {
+		t.Errorf("%d bytes are reserved at the end", n)
+	}
+}
+
+// Of versions of different sizes, a part by number may take more than its part of the memory.
+func TestAFollowerWithLittleMemoryMissesNothing(t *testing.T) {
+	const versions, memory = 8192, 1 << 20
+	h := newForTest(t, 64<<20, defaultSizes(64<<20))
+	for rv := range uint64(versions) {
+		v := numbered(rv + 1)
+		if rv%2048 < 512 {
+			v.Event.Message = strings.Repeat("x", 4<<10)
+		}
+		h.Add(v)
+	}
+	waitSealed(h)
+	h.budget.ahead = shares.New(memory)
+	f, err := h.Follow("1", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readAll(t, f, 2, versions)
+	f.Close()
 	if n := h.budget.ahead.InUse(); n != 0 {
 		t.Errorf("%d bytes are reserved at the end", n)
 	}

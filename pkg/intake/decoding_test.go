@@ -105,6 +105,7 @@ func hostileCreates() []hostileBody {
 		{"the shortest elements of protobuf", protoType, shortest(largeBody), 413},
 		{"the shortest elements of protobuf, behind others that end too early", protoType, strings.Replace(shortest(largeBody), "k8s\x00", "k8s\x00\x12\x01\x0a", 1), 413},
 		{"groups of protobuf", protoType, shortest(2) + strings.Repeat("\x2b", largeBody), 400},
+		{"a number of a field of protobuf that overflows to that of lists", protoType, overflowing(largeBody), 400},
 		{"lists of another kind in protobuf", protoType, strings.Replace(shortest(largeBody), "Event", "Codes", 1), 413},
 		{"a digit that does not end", jsonType, nested("", `,"y":`+strings.Repeat("9", largeBody)), 201},
 		{"a time that is none", jsonType, nested("", `,"eventTime":"`+strings.Repeat("9", largeBody)+`"`), 400},
@@ -146,11 +147,16 @@ func hostilePatches() []hostileBody {
 
 // shortest returns a message of Kubernetes protobuf, a runtime.Unknown, whose raw
 // bytes are an Event's metadata of nothing but empty owner references.
-func shortest(size int) string {
+func shortest(size int) string { return withField(1, size) }
+
+// overflowing is shortest with a number of metadata that has more than 32 bits.
+func overflowing(size int) string { return withField(1<<32|1, size) }
+
+func withField(metadata, size int) string {
 	field := func(number int, data string) string {
-		return string(binary.AppendUvarint([]byte{byte(number<<3 | 2)}, uint64(len(data)))) + data
+		return string(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(number<<3|2)), uint64(len(data)))) + data
 	}
-	event := field(1, strings.Repeat("\x6a\x00", size/2)) // field 13
+	event := field(metadata, strings.Repeat("\x6a\x00", size/2)) // field 13
 	kind := field(1, "v1") + field(2, "Event")
 	return "k8s\x00" + field(1, kind) + field(2, event)
 }

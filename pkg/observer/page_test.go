@@ -55,9 +55,10 @@ func TestAPageThatTakesTooMuchMemoryIsReadInParts(t *testing.T) {
 func TestAVersionDoesNotKeepItsPage(t *testing.T) {
 	page := &corev1.EventList{Items: make([]corev1.Event, 2)}
 	page.ResourceVersion, page.Items[0].ResourceVersion, page.Items[1].ResourceVersion = "3", "1", "2"
+	page.Items[1].Finalizers = make([]string, maxItems+1)
 	r := &Reader{o: &Observer{sizes: defaultSizes}, progress: progress{list: &listing{floor: "1"}}}
 	versions, err := r.pageOf(page)
-	if err != nil || len(versions) != 1 || versions[0].Event == &page.Items[1] || versions[0].Event.ResourceVersion != "2" {
+	if err != nil || len(versions) != 1 || len(versions[0].Event.Finalizers) != maxItems || versions[0].Event == &page.Items[1] || versions[0].Event.ResourceVersion != "2" {
 		t.Errorf("%v, %v", versions, err)
 	}
 }

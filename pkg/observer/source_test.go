@@ -36,10 +36,21 @@ func TestAPageThatIsTooLargeIsNotRead(t *testing.T) {
 	if read > 2*maxPageBytes {
 		t.Errorf("%d bytes were read", read)
 	}
-	if w, err := source.Watch(t.Context(), "1", time.Minute); err != nil {
-		t.Error(err)
-	} else {
-		w.Stop()
+	limited := limitedPages{roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{Request: r, Body: io.NopCloser(bytes.NewReader(make([]byte, 10*maxPageBytes)))}, nil
+	})}
+	for query, want := range map[string]int{"limit=2": maxPageBytes, "limit=1": maxEventBytes, "watch=true": 10 * maxPageBytes} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://apiserver.invalid/?"+query, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := limited.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := io.Copy(io.Discard, response.Body); n > int64(want) || n < int64(want)*9/10 {
+			t.Errorf("%s: %d bytes are read, want %d", query, n, want)
+		}
 	}
 }
 

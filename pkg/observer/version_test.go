@@ -40,4 +40,8 @@ func TestAVersionHasNoMoreItemsThanItMay(t *testing.T) {
 			}
 		}
 	}
+	bare := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Labels: numbered(maxItems + 1)}}
+	if slim(bare); bare.Annotations[leftOut] != "1" {
+		t.Errorf("an Event without annotations has %v", bare.Annotations)
+	}
 }

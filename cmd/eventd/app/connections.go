@@ -150,38 +150,23 @@ func (c *boundedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readOf returns a function to call when the server has read something of a connection of a boundedListener.
-func readOf(c net.Conn) func() {
-	if c, ok := c.(*tls.Conn); ok {
-		if bounded, ok := c.NetConn().(*boundedConn); ok {
-			return func() { bounded.unconsumed.Store(0) }
-		}
-	}
-	return func() {}
-}
+// boundedOf returns the connection of a boundedListener below TLS.
+func boundedOf(c net.Conn) *boundedConn { return c.(*tls.Conn).NetConn().(*boundedConn) }
 
-// readingConn is a connection of HTTP/2, readingBody the body of a request of HTTP/1.1. They call read when the
-// server has read something.
-type readingConn struct {
-	*tls.Conn
-	read func()
-}
+// consumed is called when the server has read something of a request.
+func (c *boundedConn) consumed() { c.unconsumed.Store(0) }
 
-type readingBody struct {
+// http1Body is the body of a request of HTTP/1.1.
+type http1Body struct {
 	io.ReadCloser
-	read func()
+	bounded *boundedConn
 }
-
-// Read implements net.Conn.
-func (c readingConn) Read(b []byte) (int, error) { return readFrom(c.Conn, b, c.read) }
 
 // Read implements io.Reader.
-func (r readingBody) Read(b []byte) (int, error) { return readFrom(r.ReadCloser, b, r.read) }
-
-func readFrom(r io.Reader, b []byte, read func()) (int, error) {
-	n, err := r.Read(b)
+func (r http1Body) Read(b []byte) (int, error) {
+	n, err := r.ReadCloser.Read(b)
 	if n > 0 {
-		read()
+		r.bounded.consumed()
 	}
 	return n, err
 }

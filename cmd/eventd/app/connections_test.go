@@ -19,6 +19,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -198,7 +200,7 @@ func TestBytesOfNoRequestAreLimited(t *testing.T) {
 		}
 		transport.Protocols.SetHTTP1(protocol != "h2")
 		transport.Protocols.SetHTTP2(protocol == "h2")
-		for _, body := range []int{0, 0, 0, 0, 0, 0, 3 * maxUnconsumedBytes} {
+		for _, body := range []int{0, 0, 0, 0, 0, 0, 3 * maxUnconsumedBytes, 3 * maxUnconsumedBytes, 0} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+e.address, strings.NewReader(strings.Repeat("a", body)))
 			if err != nil {
 				t.Fatal(err)
@@ -280,6 +282,8 @@ func inUse() int64 {
 // the client, which is in this process too.
 func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 	const each = 50
+	// waits is more than a client takes that waits to send. Without a limit, each took 3 MiB.
+	const waits = 256 << 10
 	// unfinished sends the headers of a request that do not end.
 	unfinished := func(t *testing.T, e *edge, block []byte) {
 		frames := slices.Collect(slices.Chunk(block, 16_000))
@@ -292,6 +296,9 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// Each is answered: with pings alone, more than what fits into a socket.
+	pings := bytes.Repeat([]byte("\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"), 18_000)
+	wrong := append(slices.Clone(pings), wrongHeaders(t, 200)...)
 	for name, c := range map[string]struct {
 		open func(t *testing.T, e *edge)
 		most int64
@@ -321,6 +328,8 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, MaxConnectionBytes},
+		"HTTP/2, pings without an end":         {func(t *testing.T, e *edge) { e.readNothing(t, pings) }, MaxConnectionBytes + waits},
+		"HTTP/2, wrong headers without an end": {func(t *testing.T, e *edge) { e.readNothing(t, wrong) }, MaxConnectionBytes + waits},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := startEdge(t, 3*each)
@@ -342,6 +351,47 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 			}
 		})
 	}
+}
+
+// wrongHeaders are requests over HTTP/2 with a name that is no name.
+func wrongHeaders(t *testing.T, n int) []byte {
+	var block, frames bytes.Buffer
+	name := strings.Repeat("\x01", 15_900)
+	_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: name, Value: "a", Sensitive: true})
+	framer := xhttp2.NewFramer(&frames, nil)
+	for i := range n {
+		headers := xhttp2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}
+		if err := framer.WriteHeaders(headers); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return frames.Bytes()
+}
+
+// readNothing sends frames over HTTP/2, reads nothing that comes, and has little room for it.
+func (e *edge) readNothing(t *testing.T, frames []byte) {
+	t.Helper()
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = errors.Join(syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096),
+				syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 536))
+		}), err)
+	}}
+	raw, err := dialer.Dial("tcp", e.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if _, err := io.WriteString(conn, xhttp2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+		t.Fatal(err)
+	}
+	var sending sync.WaitGroup
+	sending.Go(func() { _, _ = conn.Write(frames) })
+	t.Cleanup(func() {
+		_ = raw.Close()
+		sending.Wait()
+	})
 }
 
 // requestWithoutRoom sends requests with an HTTP/2 window of 0, and returns when the header

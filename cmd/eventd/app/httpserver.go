@@ -46,7 +46,7 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 		return nil, err
 	}
 	s := &http.Server{
-		Handler:           reportBodies(handler),
+		Handler:           countBodies(handler),
 		TLSConfig:         config,
 		MaxHeaderBytes:    intake.MaxHeaderBytes,
 		ReadHeaderTimeout: handshakeTimeout,
@@ -54,11 +54,11 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 		ErrorLog:          newServerLog(klog.Background()),
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateActive {
-				readOf(c)()
+				boundedOf(c).consumed()
 			}
 		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, readKey{}, readOf(c))
+			return context.WithValue(ctx, http1Key{}, boundedOf(c))
 		},
 	}
 	if info.DisableHTTP2 {
@@ -83,19 +83,22 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 	// Each protocol has its own minimal limit for headers.
 	limits := &http.Server{MaxHeaderBytes: intake.MaxHeaderBytesHTTP2, IdleTimeout: s.IdleTimeout, ErrorLog: s.ErrorLog}
 	s.TLSNextProto[xhttp2.NextProtoTLS] = func(_ *http.Server, c *tls.Conn, handler http.Handler) {
-		ofHTTP2.ServeConn(readingConn{c, readOf(c)}, &xhttp2.ServeConnOpts{BaseConfig: limits, Handler: handler})
+		conn, server := newHTTP2Conn(c), *ofHTTP2
+		server.NewWriteScheduler = func() xhttp2.WriteScheduler { return conn }
+		server.ServeConn(conn, &xhttp2.ServeConnOpts{BaseConfig: limits, Handler: handler})
 	}
 	return s, nil
 }
 
-// readKey is the key of readOf in the context of a connection of HTTP/1.1.
-type readKey struct{}
+// http1Key is the key of the boundedConn in the context of a connection of HTTP/1.1.
+type http1Key struct{}
 
-// reportBodies has bodies of HTTP/1.1 call the readOf of their connection.
-func reportBodies(next http.Handler) http.Handler {
+// countBodies has bodies of HTTP/1.1 say when they are read.
+func countBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if read, ok := req.Context().Value(readKey{}).(func()); ok && req.Body != http.NoBody {
-			req.Body = readingBody{req.Body, read}
+		if bounded, ok := req.Context().Value(http1Key{}).(*boundedConn); ok && req.Body != http.NoBody {
+			req = req.WithContext(req.Context()) // net/http looks at the body of its own
+			req.Body = http1Body{req.Body, bounded}
 		}
 		next.ServeHTTP(w, req)
 	})

@@ -39,6 +39,7 @@ func TestRolesAreTwoProcesses(t *testing.T) {
 		t.Errorf("a report to a process that only observes: %v", err)
 	}
 	wantAnswer(t, observe.config, "/metrics", http.StatusOK, `eventd_election_leading{role="observe"} 1`)
+	wantAnswer(t, observe.config, "/metrics", http.StatusOK, "eventd_intake_unwritten_bytes_capacity 1.2582912e+07")
 	for _, c := range []*child{intake, observe} {
 		c.terminate(0)
 	}
