@@ -17,8 +17,9 @@ import (
 // two first slots.
 //
 // The queue has no shares for namespaces or users. In the daemon, each queued occurrence
-// belongs to a request in flight, and the intake limits those per user: 1,000 by default,
-// for 32,768 slots. In a library, all occurrences are those of one process.
+// belongs to a report in flight, or to an Event of a batch in flight. The intake limits
+// both per user (ServerOptions.MaxInFlight and maxBatched in pkg/intake), and their defaults
+// are together less than the capacity. In a library, all occurrences are those of one process.
 type queue struct {
 	mu       sync.Mutex
 	notFull  sync.Cond // signalled by pop, broadcast by close

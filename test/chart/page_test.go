@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -99,6 +101,28 @@ func TestPageHasEachValue(t *testing.T) {
 	}
 	if string(page) != want {
 		t.Errorf("docs/helm.md does not have the values as they are; write them with: %s", begin)
+	}
+}
+
+// Each example of values is rendered. The second is that of the cases.
+func TestExamplesOfThePageAreRendered(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "helm.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var examples []string
+	for _, block := range regexp.MustCompile(`(?m)(^    .*\n)+`).FindAllString(string(page), -1) {
+		if strings.Contains(block, "    observe:\n") {
+			examples = append(examples, block)
+			rendered(t, "kube-system", block)
+		}
+	}
+	if len(examples) != 2 {
+		t.Fatalf("%d examples, want 2", len(examples))
+	}
+	if diff := cmp.Diff(parse(t, receivers), parse(t, examples[1])); diff != "" {
+		t.Errorf("docs/helm.md does not have the values of examples/receivers (-want +got):\n%s", diff)
 	}
 }
 

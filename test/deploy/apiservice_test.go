@@ -92,7 +92,7 @@ func TestEverybodyMayAskWhatIsServed(t *testing.T) {
 	}
 	for _, object := range rendered(t, complete) {
 		if binding, ok := object.(*rbacv1.ClusterRoleBinding); ok && binding.RoleRef.Name == "eventd-query" {
-			return // TestRolesAreBoundToTheAccountOfThePods looks at its subjects
+			return // TestRolesAreBoundToTheAccountsOfThePods looks at its subjects
 		}
 	}
 	t.Error("it is not bound")

@@ -1,7 +1,9 @@
 package monitoring
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -89,6 +91,34 @@ func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
 	for _, limit := range []string{"max-requests-inflight", "queue-capacity", "max-pending-series", "max-pending-bytes"} {
 		if !strings.Contains(runbooks, "- `"+limit+"`") {
 			t.Errorf("they do not say what to do about %s", limit)
+		}
+	}
+}
+
+// The promises name tests that prove them. A test that was renamed or removed proves nothing.
+func TestPagesNameTestsThatThereAre(t *testing.T) {
+	defined, definition := map[string]bool{}, regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	if err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range definition.FindAllSubmatch(text, -1) {
+			defined[string(found[1])] = true
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("there are no pages (%v)", err)
+	}
+	for _, page := range pages {
+		for _, name := range regexp.MustCompile(`\b(Test|Fuzz|Benchmark)[A-Z]\w*`).FindAllString(readDoc(t, filepath.Base(page)), -1) {
+			if !defined[name] {
+				t.Errorf("%s names %s, which is no test", page, name)
+			}
 		}
 	}
 }

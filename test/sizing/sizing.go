@@ -117,7 +117,7 @@ func shared(o *app.Options) []Part {
 		{"queries", nil, usualQueryBytes, queryBytes},
 	}
 	if o.TrailBytes > 0 {
-		parts = append(parts, same("what became of reports", o.TrailBytes, "trail-bytes"))
+		parts = append(parts, same("the trail", o.TrailBytes, "trail-bytes"))
 	}
 	return parts
 }

@@ -127,7 +127,7 @@ func (o *Options) addSharedFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ConfigFile, "config", o.ConfigFile,
 		"File with the rules about what clients report, for the role intake, and with receivers to which the leader delivers the Events of the cluster, routes to them, and metrics, for the role observe. It is reloaded when it changes. Without it, there are none.")
 	fs.Var(bytesValue{&o.TrailBytes}, "trail-bytes",
-		"Maximum memory of the trail of what the leader did with reports, and why, which queries show; 0 is none.")
+		"Maximum memory of the trail, which queries show; 0 is none. With the role intake, it has what the leader did with reports, and why; with the role observe, what became of observed Events at each receiver; with both, the noisiest objects.")
 }
 
 func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
@@ -167,7 +167,7 @@ func (o *Options) addServingCAFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ServingCA, "serving-ca", o.ServingCA,
 		`"managed" for serving certificates of a CA that eventd keeps itself, for clients that name the server: the leader keeps it in a Secret, and publishes it in a ConfigMap for clients. Both are in --leader-elect-resource-namespace, and their name is that of the Lease with "-serving-ca". Without it, the certificate is that of --tls-cert-file, or self-signed.`)
 	fs.StringSliceVar(&o.ServingCADNSNames, "serving-ca-dns-names", o.ServingCADNSNames,
-		"Further DNS names of the certificates of --serving-ca, such as that of a load balancer. They are always for the Service eventd.")
+		"Further DNS names of the certificates of --serving-ca, such as that of a load balancer. They are always for the Service with the name of the Lease.")
 }
 
 func (o *Options) addServingFlags(fs *pflag.FlagSet) {
