@@ -39,6 +39,9 @@ func run(w io.Writer, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if err := o.Validate(); err != nil {
+		return err
+	}
 	parts := sizing.Memory(o)
 	writeMemory(w, parts)
 	writeAdvice(w, sizing.Advise(parts))

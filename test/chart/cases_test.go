@@ -13,6 +13,10 @@ images: [{name: eventd, newTag: v0.1.0}]`},
 components: [../deploy/flowcontrol]`},
 	{"certificate", `certificate: {enabled: true}`, both + `
 components: [../deploy/certificate]`},
+	{"observe alone, certificate", `{intake: {enabled: false}, certificate: {enabled: true}}`, `
+resources: [../deploy/observe]
+images: [{name: eventd, newTag: v0.1.0}]
+components: [../deploy/certificate]`},
 	{"apiservice, which needs a certificate", `{certificate: {enabled: true}, apiservice: {enabled: true}}`, both + `
 components: [../deploy/certificate, ../deploy/apiservice, ../deploy/apiservice-observe]`},
 	{"monitoring", `monitoring: {enabled: true}`, both + `
@@ -26,6 +30,15 @@ patches:
   patch: |-
     - {op: test, path: /spec/groups/0/rules/1/alert, value: EventdObserveAbsent}
     - {op: remove, path: /spec/groups/0/rules/1}`},
+	{"observe alone, monitored", `{intake: {enabled: false}, monitoring: {enabled: true}}`, `
+resources: [../deploy/observe]
+images: [{name: eventd, newTag: v0.1.0}]
+components: [../deploy/monitoring]
+patches:
+- target: {kind: PrometheusRule}
+  patch: |-
+    - {op: test, path: /spec/groups/0/rules/0/alert, value: EventdIntakeAbsent}
+    - {op: remove, path: /spec/groups/0/rules/0}`},
 	{"everything", everything, `
 resources: [../deploy]
 components: [../deploy/flowcontrol, ../deploy/certificate, ../deploy/apiservice, ../deploy/apiservice-observe, ../deploy/monitoring]`},
@@ -107,7 +120,7 @@ tolerations: [{operator: Exists}]
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}
 priorityClassName: platform`, both + `
 patches:
-- target: {kind: Deployment}
+- target: {kind: Deployment, name: eventd-.*} # docs/deployment.md: both
   patch: |-
     - {op: add, path: /spec/template/spec/nodeSelector, value: {kubernetes.io/arch: arm64}}
     - {op: replace, path: /spec/template/spec/tolerations, value: [{operator: Exists}]}

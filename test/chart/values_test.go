@@ -88,7 +88,6 @@ func TestWrongValueIsRefused(t *testing.T) {
 		`intake: {resources: {limits: {memory: 8Gi}}}`:                  "/intake/resources/limits",  // without goMemLimit
 		`observe: {goMemLimit: 7GiB}`:                                   "/observe/resources/limits", // without a limit
 		`intake: {goMemLimit: 7Gi, resources: {limits: {memory: 8Gi}}}`: "/intake/goMemLimit",
-		`observe: {historyBytes: 256Mi}`:                                "/observe/goMemLimit", // the memory of 128Mi would not do
 		`observe: {historyBytes: many}`:                                 "/observe/historyBytes",
 		`intake: {extraArgs: [v=2]}`:                                    "/intake/extraArgs/0",
 		`observe: {extraVolumes: [{emptyDir: {}}]}`:                     "/observe/extraVolumes/0",
@@ -107,9 +106,7 @@ func TestWrongValueIsRefused(t *testing.T) {
 		`intake: {configuration: {apiVersion: v1}}`:                     "/intake/configuration/apiVersion",
 		`observe: {configuration: {receivers: [{otlp: {}}]}}`:           "/observe/configuration/receivers/0",
 		`certificate: {secretName: ""}`:                                 "/certificate/secretName",
-		`apiservice: {enabled: true}`:                                   "/certificate/enabled",
-		`{apiservice: {enabled: true, caBundle: LS0tLS1CRUdJTiBD}, servingCA: {enabled: false}}`: "/apiservice/enabled",
-		`apiservice: {caBundle: "-----BEGIN"}`:                                                   "/apiservice/caBundle",
+		`apiservice: {caBundle: "-----BEGIN"}`:                          "/apiservice/caBundle",
 		// One step beyond what each pattern allows.
 		`image: {tag: a/b}`:                         "/image/tag",
 		`image: {tag: .a}`:                          "/image/tag",
@@ -124,6 +121,22 @@ func TestWrongValueIsRefused(t *testing.T) {
 		`monitoring: {prometheus: {namespace: ""}}`:                                          "/monitoring/prometheus/namespace",
 	} {
 		refused(t, parse(t, values), "'"+path+"'")
+	}
+}
+
+// Values that do not go together are refused with a sentence.
+func TestValuesThatDoNotGoTogetherAreRefused(t *testing.T) {
+	t.Parallel()
+	const needsACA = "apiservice.enabled needs certificate.enabled, or servingCA.enabled and apiservice.caBundle"
+	for values, want := range map[string]string{
+		`{intake: {enabled: false}, observe: {enabled: false}}`:                                  "nothing is installed: intake.enabled and observe.enabled are both false",
+		`observe: {historyBytes: 256Mi}`:                                                         "observe.historyBytes needs observe.goMemLimit and observe.resources.limits.memory",
+		`apiservice: {enabled: true}`:                                                            needsACA,
+		`{apiservice: {enabled: true, caBundle: LS0tLS1CRUdJTiBD}, servingCA: {enabled: false}}`: needsACA,
+	} {
+		if _, err := template(load(t, folder), "kube-system", parse(t, values)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", values, err, want)
+		}
 	}
 }
 

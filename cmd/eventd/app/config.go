@@ -56,13 +56,14 @@ func usage(c *cobra.Command) string {
 }
 
 func newCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	var role string
+	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a file, and show what it has in it",
 		Long:  "eventd config check reports every wrong field of a file on a line of its own, with exit code 1.\nFILE is - for stdin.",
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			config, _, err := loadRouting(cmd.InOrStdin(), args[0])
+			config, _, err := loadRouting(cmd.InOrStdin(), args[0], role)
 			if err != nil {
 				return err
 			}
@@ -70,6 +71,12 @@ func newCheckCommand() *cobra.Command {
 			return err
 		},
 	}
+	addRole(cmd, &role)
+	return cmd
+}
+
+func addRole(cmd *cobra.Command, role *string) {
+	cmd.Flags().StringVar(role, "role", RoleAll, "The --role of the eventd that is to read the file.")
 }
 
 func oneFile(cmd *cobra.Command, args []string) error {
@@ -79,8 +86,11 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// loadRouting loads and compiles a file. Its error may be a fileError.
-func loadRouting(stdin io.Reader, name string) (*v1alpha1.EventdConfiguration, *rules.Set, error) {
+// loadRouting loads and compiles a file for a role. Its error may be a fileError.
+func loadRouting(stdin io.Reader, name, role string) (*v1alpha1.EventdConfiguration, *rules.Set, error) {
+	if err := roleError(role); err != nil {
+		return nil, nil, err
+	}
 	data, err := readFile(stdin, name, v1alpha1.MaxBytes)
 	if err != nil {
 		return nil, nil, err
@@ -90,6 +100,9 @@ func loadRouting(stdin io.Reader, name string) (*v1alpha1.EventdConfiguration, *
 		return nil, nil, fileError{name, err}
 	}
 	set, err := rules.Compile(config)
+	if err == nil {
+		err = checkRole(role, config)
+	}
 	if err != nil {
 		return nil, nil, fileError{name, err}
 	}

@@ -22,7 +22,7 @@ import (
 const maxEventFile = 64 << 20
 
 func newTestCommand() *cobra.Command {
-	var events, output string
+	var events, output, role string
 	cmd := &cobra.Command{
 		Use:   "test FILE --event EVENTFILE",
 		Short: "Show what would become of Events, and why",
@@ -40,7 +40,7 @@ It is - for stdin.`,
 			if events == "" {
 				return fmt.Errorf("--event is required")
 			}
-			_, set, err := loadRouting(cmd.InOrStdin(), args[0])
+			_, set, err := loadRouting(cmd.InOrStdin(), args[0], role)
 			if err != nil {
 				return err
 			}
@@ -57,6 +57,7 @@ It is - for stdin.`,
 	}
 	cmd.Flags().StringVar(&events, "event", "", "File with an Event or a list of Events; - for stdin.")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "Format of the output: table or json.")
+	addRole(cmd, &role)
 	return cmd
 }
 

@@ -31,8 +31,7 @@ const configurationPeriod = 10 * time.Second
 // configuration follows the file of --config. Every replica does; the leader decides on reports, and
 // delivers.
 type configuration struct {
-	file, cluster   string
-	takes, observes bool // what the role does
+	file, cluster, role string
 	// apply puts a valid configuration in force.
 	apply []func(*v1alpha1.EventdConfiguration, *rules.Set)
 
@@ -130,7 +129,7 @@ func newConfiguration(o *Options, registry prometheus.Registerer, apply ...func(
 	if err != nil {
 		return nil, err
 	}
-	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, takes: o.Takes(), observes: o.Observes(),
+	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, role: o.Role,
 		apply: apply, metrics: newConfigurationMetrics(ofRole(o.Role, registry)), intake: intake, routes: routes}, nil
 }
 
@@ -202,8 +201,11 @@ func (c *configuration) use(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkRole(config); err != nil {
+	if err := checkRole(c.role, config); err != nil {
 		return err
+	}
+	if len(config.Receivers) > 0 && c.cluster == "" {
+		return errors.New("there are receivers, so --cluster-name must not be empty")
 	}
 	c.intake.Use(set)
 	c.routes.Use(set)

@@ -82,7 +82,7 @@ func TestConfigurationIsThatOfEveryPart(t *testing.T) {
 
 // A route without a throttle is one for which the delivery keeps no groups.
 func TestOnlyRoutesWithAThrottleThrottle(t *testing.T) {
-	config, set, err := loadRouting(strings.NewReader(withMetrics), "-")
+	config, set, err := loadRouting(strings.NewReader(withMetrics), "-", RoleAll)
 	if err != nil {
 		t.Fatal(err)
 	}

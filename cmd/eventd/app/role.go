@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -52,9 +53,17 @@ func (o *Options) LeaseName() string {
 	}
 }
 
+// roleError returns an error for another value of --role.
+func roleError(role string) error {
+	if slices.Contains([]string{RoleAll, RoleIntake, RoleObserve}, role) {
+		return nil
+	}
+	return fmt.Errorf("--role must be %q, %q or %q, got %q", RoleAll, RoleIntake, RoleObserve, role)
+}
+
 func (o *Options) validateRole(v *violations) {
-	if !slices.Contains([]string{RoleAll, RoleIntake, RoleObserve}, o.Role) {
-		v.add("--role must be %q, %q or %q, got %q", RoleAll, RoleIntake, RoleObserve, o.Role)
+	if err := roleError(o.Role); err != nil {
+		v.add("%v", err)
 		return
 	}
 	changed, flags := o.changedFlags(), o.Flags()
@@ -65,7 +74,7 @@ func (o *Options) validateRole(v *violations) {
 		for _, group := range groups {
 			flags.FlagSets[group].VisitAll(func(f *pflag.Flag) {
 				_, given := changed[f.Name]
-				v.addIf(given, "--%s must not be given with --role=%s", f.Name, o.Role)
+				v.addIf(given, "--%s is a flag of --role=%s", f.Name, role)
 			})
 		}
 	}
@@ -73,14 +82,12 @@ func (o *Options) validateRole(v *violations) {
 }
 
 // checkRole refuses what the other role would do.
-func (c *configuration) checkRole(config *v1alpha1.EventdConfiguration) error {
+func checkRole(role string, config *v1alpha1.EventdConfiguration) error {
 	switch {
-	case !c.takes && len(config.Intake) > 0:
+	case role == RoleObserve && len(config.Intake) > 0:
 		return errors.New("intake: rules are for a process with --role=" + RoleIntake)
-	case !c.observes && len(config.Receivers)+len(config.Routes)+len(config.Metrics) > 0:
+	case role == RoleIntake && len(config.Receivers)+len(config.Routes)+len(config.Metrics) > 0:
 		return errors.New("receivers, routes and metrics are for a process with --role=" + RoleObserve)
-	case len(config.Receivers) > 0 && c.cluster == "":
-		return errors.New("there are receivers, so --cluster-name must not be empty")
 	default:
 		return nil
 	}

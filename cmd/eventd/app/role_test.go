@@ -53,7 +53,7 @@ func TestConfigurationOfTheOtherRoleIsRefused(t *testing.T) {
 	} {
 		for _, of := range []string{RoleIntake, RoleObserve, RoleAll} {
 			c, _ := newTestConfiguration(t, content)
-			c.takes, c.observes = of != RoleObserve, of != RoleIntake
+			c.role = of
 			if err := c.load(t.Context()); (err == nil) != (of != role) {
 				t.Errorf("%s: %s is answered %v", of, content, err)
 			}

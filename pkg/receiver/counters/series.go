@@ -16,7 +16,7 @@ const (
 	// other is the value of every label of the series for what has no series of its own.
 	other = "other"
 	// maxLabelBytes bounds the value of a label. A series of 8 labels takes 1.3 KiB at most, and
-	// v1alpha1.MaxSeries of them 80 MiB.
+	// v1alpha1.MaxSeries of them 10 MiB.
 	maxLabelBytes = 128
 )
 
