@@ -44,6 +44,8 @@ type Options struct {
 	Group string
 	// Identity is the name of this replica.
 	Identity string
+	// Role is what the process is for, as answers say it: intake, observe, or all for both.
+	Role string
 	// Gatherer has the metrics of /metrics. Required.
 	Gatherer prometheus.Gatherer
 	// Status returns what a PipelineStatus has beside the leader and figures. Receivers have no figures yet.
@@ -218,7 +220,9 @@ func (a *API) served(q *query) error {
 	}
 	switch {
 	case q.events && a.options.History == nil:
-		return apierrors.NewBadRequest("this eventd has no history (--history-bytes), so tail has no events")
+		err := apierrors.NewNotFound(a.GroupVersion().WithResource(resourceTail).GroupResource(), "")
+		err.ErrStatus.Message = "this eventd has no history, so tail has no events: a process that observes has them, with --history-bytes"
+		return err
 	case q.steps && a.options.Trail == nil:
 		return apierrors.NewBadRequest("this eventd has no trail (--trail-bytes), so tail has no steps")
 	}

@@ -24,6 +24,7 @@ func (a *API) why(q *query, found history.Result) *v1alpha1.Explanation {
 		KnownSince: metav1.NewMicroTime(since),
 		Forgotten:  forgotten,
 		Leader:     a.options.Identity,
+		Role:       a.options.Role,
 		Steps:      steps,
 	}
 	if len(q.Namespaces) == 1 {
@@ -53,7 +54,7 @@ func (a *API) top(q *query) *v1alpha1.Top {
 	out := &v1alpha1.Top{
 		TypeMeta: typeMeta("Top"),
 		Since:    metav1.NewMicroTime(found.Since), Until: metav1.NewMicroTime(found.Until),
-		By: found.By, Occurrences: found.Occurrences, OnlyReported: a.options.History == nil,
+		By: found.By, Occurrences: found.Occurrences, OnlyReported: a.options.History == nil, Role: a.options.Role,
 		Items: make([]v1alpha1.TopItem, len(found.Items)),
 	}
 	for i, item := range found.Items {

@@ -30,6 +30,7 @@ type APIServer struct {
 	*httptest.Server
 	mu         sync.Mutex
 	leases     map[string]*coordinationv1.Lease // by name
+	forbidden  string                           // Lease
 	pod        *corev1.Pod
 	aggregated map[string]*Eventd // by API group
 }
@@ -42,7 +43,12 @@ func NewAPIServer(t testing.TB) *APIServer {
 	mux.HandleFunc("GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}", func(w http.ResponseWriter, req *http.Request) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		lease := a.leases[req.PathValue("name")]
+		name := req.PathValue("name")
+		if name == a.forbidden {
+			WriteJSON(w, http.StatusForbidden, Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "leases \""+name+"\" is forbidden"))
+			return
+		}
+		lease := a.leases[name]
 		writeFound(w, lease, lease != nil)
 	})
 	mux.HandleFunc("GET /api/v1/namespaces/kube-system/pods/"+Pod, func(w http.ResponseWriter, _ *http.Request) {
@@ -113,11 +119,18 @@ func (a *APIServer) Aggregate(group string, e *Eventd) {
 	a.aggregated[group] = e
 }
 
-// Release removes the holder of the Lease, as a leader does that ends.
-func (a *APIServer) Release() {
+// Release removes the holder of a Lease, as a leader does that ends.
+func (a *APIServer) Release(lease string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leases["eventd"].Spec.HolderIdentity = nil
+	a.leases[lease].Spec.HolderIdentity = nil
+}
+
+// Forbid has the caller no right to get a Lease.
+func (a *APIServer) Forbid(lease string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forbidden = lease
 }
 
 // RemovePod makes the leader one that is in no Pod.

@@ -25,7 +25,7 @@ import (
 func (p *process) newQueries() (err error) {
 	options := query.Options{
 		History: p.history, Trail: p.trail,
-		Identity: p.identity(), Gatherer: p.registry, Status: p.status, Stopping: p.shutdown.begun,
+		Identity: p.identity(), Role: p.options.Role, Gatherer: p.registry, Status: p.status, Stopping: p.shutdown.begun,
 	}
 	if !p.options.Takes() {
 		options.Group = v1alpha1.ObserveGroupName

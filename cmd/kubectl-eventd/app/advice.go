@@ -70,6 +70,8 @@ func (p *plugin) advice(err error) string {
 			return "Is it available? kubectl get apiservice v1alpha1.query.eventd.io v1alpha1.observe.eventd.io"
 		}
 		return ""
+	case errors.Is(err, describe.ErrNothingObserves):
+		return "Install deploy/observe: " + docs + "deployment.md. A process with --role=all needs --history-bytes."
 	case errors.Is(err, client.ErrNoLease):
 		return "Install eventd: " + docs + "deployment.md. Where is its Lease? kubectl get leases -A"
 	case apierrors.IsForbidden(err) && isOfConnection(err):

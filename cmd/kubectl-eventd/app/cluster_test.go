@@ -151,7 +151,7 @@ func TestAConnectionThatFailsSaysWhatToDo(t *testing.T) {
 		{"status " + stranger + in, "Error from server (Forbidden): reading eventd's Lease: leases.coordination", "To connect, you need rights in " + namespace + ": https://"},
 		{"status " + admin, "error: there is no Lease kube-system/eventd of eventd", "Install eventd: https://"},
 		{"status " + admin + in, "error: You must be logged in to the server (Unauthorized)", ""},
-		{"status " + admin + in + " --connect=forward", "error: connecting to eventd: there is no Pod", "Is a replica ready? kubectl -n " + namespace + " get pods"},
+		{"status " + admin + in + " --connect=forward", "error: connecting to eventd, which holds the Lease " + namespace + "/eventd: there is no Pod", "Is a replica ready? kubectl -n " + namespace + " get pods"},
 		{"status " + proxied, "error: You must be logged in to the server (Unauthorized)", "The server of your kubeconfig is a proxy such as Rancher's: its address has the path /k8s/clusters/c-1. The cluster does not"},
 		{"status " + proxied + " --connect=forward --lease-name=none", "error: there is no Lease kube-system/none", "Install eventd: https://"},
 	} {

@@ -203,10 +203,7 @@ func (p *plugin) target(cmd *cobra.Command, args []string, query url.Values) (ta
 	}
 	t := target{o, namespace}
 	if t.mapping == nil {
-		known, err := p.known(cmd.Context(), t, false)
-		if err != nil {
-			return target{}, err
-		}
+		known, _ := p.known(cmd.Context(), t, false) // the query itself tells why eventd does not answer
 		for _, reference := range known {
 			if t.means(reference) {
 				t.kind = reference.Kind
@@ -237,18 +234,18 @@ func (p *plugin) known(ctx context.Context, t target, ofKind bool) (objects []v1
 		var answer struct {
 			Items, Steps, Events []struct{ Regarding v1alpha1.ObjectReference }
 		}
-		if err := c.Get(ctx, resource, query, &answer); err != nil && !apierrors.IsNotFound(err) { // not served
-			return nil, err
+		if failed := c.Get(ctx, resource, query, &answer); failed != nil && !apierrors.IsNotFound(failed) { // not served
+			err = failed
 		}
 		for _, item := range slices.Concat(answer.Items, answer.Steps, answer.Events) {
 			objects = append(objects, item.Regarding)
 		}
 	}
-	return objects, nil
+	return objects, err
 }
 
 // checkExists is for an object of which an answer has nothing: an error if eventd has nothing else of it and the
-// cluster does not have it, with what may have been meant. Without the right to read it, stderr says so.
+// cluster does not have it, with what may have been meant. If either cannot be checked, stderr says so.
 func (p *plugin) checkExists(ctx context.Context, t target) error {
 	unknown := fmt.Sprintf("the server doesn't have a resource type %q", t.kind)
 	var suggestion string
@@ -275,8 +272,12 @@ func (p *plugin) checkExists(ctx context.Context, t target) error {
 		suggestion = t.suggestName(ctx, objects)
 	}
 	known, err := p.known(ctx, t, true)
-	if err != nil || len(known) > 0 {
-		return err
+	if len(known) > 0 {
+		return nil
+	}
+	if err != nil {
+		p.note("Whether eventd has Events of %s cannot be checked: %v", t, err)
+		return nil
 	}
 	what := "it"
 	if t.mapping == nil {

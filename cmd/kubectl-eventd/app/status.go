@@ -59,6 +59,9 @@ func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
 		line("Missing", "%s", s.Missing)
 	}
 	for _, p := range describe.Processes(s) {
+		if role := p.Flags["role"]; role != "" {
+			line("Role", "%s", role)
+		}
 		if l := p.Leader; l != nil {
 			line("Leader", "%s, since %s, %s", l.Identity, age(l.Since.Time), counted(int64(l.Handovers), "handover"))
 		} else {
@@ -69,7 +72,16 @@ func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
 			line("Follower", "%s", replica(&p.Followers[i]))
 		}
 		if c := p.Configuration; c != nil {
-			line("Configuration", "%s, loaded %s ago%s", c.Hash, ageOf(c.LoadedAt), because(c.Error))
+			refused := ""
+			if c.Error != "" {
+				refused = "; the changed file is refused, this one stays in force: " + c.Error
+			}
+			line("Configuration", "%s, loaded %s ago%s", c.Hash, ageOf(c.LoadedAt), refused)
+		}
+		if v.wide() {
+			for _, name := range slices.Sorted(maps.Keys(p.Flags)) {
+				line("Flag", "--%s=%s", name, p.Flags[name])
+			}
 		}
 	}
 	if h := s.History; h != nil {
@@ -82,13 +94,6 @@ func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
 			since = age(h.KnownSince.Time)
 		}
 		line("History", "%s of the last %s in %s of %s, %s", counted(h.Versions, "version"), since, size(float64(h.Bytes)), size(float64(h.MaxBytes)), connected)
-	}
-	if v.wide() {
-		for _, p := range describe.Processes(s) {
-			for _, name := range slices.Sorted(maps.Keys(p.Flags)) {
-				line("Flag", "--%s=%s", name, p.Flags[name])
-			}
-		}
 	}
 }
 
@@ -137,11 +142,7 @@ func (v *view) printStations(out io.Writer, s *v1alpha1.PipelineStatus) error {
 	_, _ = fmt.Fprintln(out)
 	header := []string{"STATION", "HEALTHY", "QUEUE", "CAPACITY", "OLDEST", "MESSAGE"}
 	table, row := v.table(out, len(header), header...)
-	apiserver := s.Apiserver
-	if apiserver.Name == "" {
-		apiserver.Name = "apiserver"
-	}
-	for _, station := range append(slices.Clone(s.Stations), apiserver) {
+	for _, station := range describe.Stations(s) {
 		var queue, capacity, oldest string
 		if q := station.Queue; q != nil {
 			queue = amount(&q.Length)

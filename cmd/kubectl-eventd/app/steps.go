@@ -64,6 +64,9 @@ func (o *whyOptions) run(cmd *cobra.Command, args []string) error {
 }
 
 func (o *whyOptions) print(e *v1alpha1.Explanation, subject target) error {
+	if e.Missing != "" {
+		o.note("Missing: %s", e.Missing)
+	}
 	if len(e.Steps) == 0 {
 		o.nothing("reports about "+subject.String()+" found", subject.namespace)
 		o.note("Does its reporter use eventd? What it writes to the apiserver itself is only in the timeline.")
@@ -71,6 +74,9 @@ func (o *whyOptions) print(e *v1alpha1.Explanation, subject target) error {
 		return err
 	}
 	o.remembers(e.Leader, e.KnownSince)
+	if m := e.Observe; m != nil {
+		o.remembers("of observe, "+m.Leader+",", m.KnownSince)
+	}
 	if e.Forgotten {
 		o.note("There was more: the oldest steps have left the memory of the leader.")
 	}

@@ -31,6 +31,7 @@ type tailOptions struct {
 	match, resourceVersion string
 	include                []string
 	subject                object // empty is any
+	said                   string // what is missing, as it was said last
 }
 
 func (p *plugin) newTail() *cobra.Command {
@@ -170,6 +171,10 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		}
 		if item.Lost > 0 {
 			o.note("Warning: %s lost: this client was too slow", counted(item.Lost, "step"))
+		}
+		if item.Missing != "" && item.Missing != o.said {
+			o.said = item.Missing
+			o.note("Missing: %s", o.said)
 		}
 		if frame.Type == string(watch.Bookmark) || printed.has(&item) {
 			return nil

@@ -58,8 +58,13 @@ func (v *view) renderTop(raw []byte, out io.Writer) error {
 	if err := json.Unmarshal(raw, &top); err != nil {
 		return err
 	}
-	if top.OnlyReported && v.Out == out {
-		v.note("Only what clients report to eventd is counted: with --history-bytes, it counts what others write to the apiserver too.")
+	switch {
+	case top.Missing != "" && v.Out == out:
+		v.note("Missing: %s", top.Missing)
+	case top.Missing != "": // a screen
+		_, _ = fmt.Fprintf(out, "Missing: %s\n\n", terminal.Text(top.Missing))
+	case top.OnlyReported && v.Out == out:
+		v.note("Only what clients report to eventd is counted: with --history-bytes, a process that observes counts what others write to the apiserver too.")
 	}
 	if len(top.Items) == 0 && v.Out == out {
 		if top.Occurrences > 0 {

@@ -129,7 +129,7 @@ func (c *Client) Do(ctx context.Context, resource string, query url.Values, head
 		utilnet.CloseIdleConnectionsFor(c.http.Transport) // the next one leads to who leads now
 	}
 	resp, err := c.http.Do(req)
-	if late := errors.Is(ctx.Err(), context.DeadlineExceeded); late || err == nil {
+	if late := errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(context.Cause(ctx), errLate); late || err == nil {
 		c.wasSilent.Store(late)
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
@@ -145,18 +145,20 @@ func (c *Client) Get(ctx context.Context, resource string, query url.Values, int
 		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s (--request-timeout)", c.timeout))
 		defer cancel()
 	}
+	var last error
 	for attempt := 1; ; attempt++ {
 		body, err := c.get(ctx, resource, query)
 		if err == nil {
 			return json.Unmarshal(body, into)
 		}
 		wait, again := askAgain(err)
-		if !again || attempt == maxAttempts {
-			return timedOut(ctx, err)
+		switch {
+		case ctx.Err() != nil:
+			return cmp.Or(last, fmt.Errorf("querying %s: %w", c.group, context.Cause(ctx)))
+		case !again || attempt == maxAttempts || sleep.For(ctx, wait) != nil:
+			return err
 		}
-		if cause := sleep.For(ctx, wait); cause != nil {
-			return fmt.Errorf("%w: %w", cause, err)
-		}
+		last = err
 	}
 }
 
@@ -175,7 +177,7 @@ func (c *Client) get(ctx context.Context, resource string, query url.Values) ([]
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, answerError(resp, resource)
+		return nil, c.answerError(resp, resource)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err == nil && len(body) > maxBody {

@@ -98,7 +98,7 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	plain, err := d.connect(ctx, leader.Identity, host, port)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConnecting, timedOut(ctx, err))
+		return nil, fmt.Errorf("%w, which holds the Lease %s: %w", ErrConnecting, d.lock.Describe(), timedOut(ctx, err))
 	}
 	// The transport closes only connections that it knows to be idle.
 	context.AfterFunc(d.closed, func() { _ = plain.Close() })
@@ -108,7 +108,7 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			err = forwarding.explain(err)
 		}
 		_ = plain.Close()
-		return nil, fmt.Errorf("%w (%s at %s): %w", ErrConnecting, leader.Identity, leader.Address, timedOut(ctx, err))
+		return nil, fmt.Errorf("%w, which holds the Lease %s (%s at %s): %w", ErrConnecting, d.lock.Describe(), leader.Identity, leader.Address, timedOut(ctx, err))
 	}
 	return secured, nil
 }

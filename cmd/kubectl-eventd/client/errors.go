@@ -3,6 +3,7 @@ package client
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -38,14 +39,21 @@ var (
 	ErrConnecting = errors.New("connecting to eventd")
 )
 
-// answerError makes the error of an answer that is not 200, as client-go does.
-func answerError(resp *http.Response, resource string) error {
+// errLate ends a query to one of a Pair that the other has answered.
+var errLate = fmt.Errorf("no answer within %s of that of the other role", patience)
+
+// answerError makes the error of an answer that is not 200, as client-go does. eventd itself gives no rights to resources
+// of its own group: it forbids those that it does not serve.
+func (c *Client) answerError(resp *http.Response, resource string) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 	var status metav1.Status
 	if json.Unmarshal(text, &status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure {
 		if status.Code == 0 {
 			status.Code = int32(resp.StatusCode)
+		}
+		if c.dialer != nil && status.Reason == metav1.StatusReasonForbidden && status.Details != nil && status.Details.Group == c.group {
+			status.Code, status.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
 		}
 		if seconds > 0 {
 			if status.Details == nil {

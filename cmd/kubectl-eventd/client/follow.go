@@ -46,12 +46,6 @@ type Follow struct {
 	Lost func()
 }
 
-// Follow runs a watch until ctx ends, which is no error, or it is refused. Until it was open once, any failure
-// ends it, but that it waits some seconds for a leader.
-func (c *Client) Follow(ctx context.Context, f Follow) error {
-	return follow(ctx, c.Watch, c.leaderPatience, f)
-}
-
 // open opens a watch.
 type open func(ctx context.Context, resource string, query url.Values) (Frames, error)
 
@@ -116,9 +110,7 @@ func (f *following) once(ctx context.Context) error {
 		return err
 	}
 	defer stream.Close()
-	if (f.opened || f.expired) && !f.query.Has(v1alpha1.ParamResourceVersion) && f.Lost != nil {
-		f.Lost()
-	}
+	lost := (f.opened || f.expired) && !f.query.Has(v1alpha1.ParamResourceVersion) && f.Lost != nil
 	f.opened, f.expired = true, false
 	for {
 		frame, err := stream.Next()
@@ -126,14 +118,16 @@ func (f *following) once(ctx context.Context) error {
 			return err
 		}
 		f.away, f.renewed = false, false
+		var item v1alpha1.TailItem
+		isItem := json.Unmarshal(frame.Object.Raw, &item) == nil
+		if lost && item.Missing == "" { // else that was said
+			f.Lost()
+		}
+		lost = false
 		if f.handler = f.Handle(frame); f.handler != nil {
 			return f.handler
 		}
-		var item struct {
-			ResourceVersion string `json:"resourceVersion"`
-		}
-		// Only items of a tail have one.
-		if json.Unmarshal(frame.Object.Raw, &item) == nil && item.ResourceVersion != "" {
+		if isItem && item.ResourceVersion != "" { // only items of a tail have one
 			f.query.Set(v1alpha1.ParamResourceVersion, item.ResourceVersion)
 		}
 	}

@@ -65,6 +65,12 @@ func broken(versions ...string) http.HandlerFunc {
 	}
 }
 
+// withoutObserve is a watch as a Pair has it while one role is missing.
+func withoutObserve(w http.ResponseWriter, req *http.Request) {
+	servertest.Frame(w, "BOOKMARK", v1alpha1.TailItem{Missing: "observe"})
+	items("8")(w, req)
+}
+
 func expired(w http.ResponseWriter, _ *http.Request) {
 	servertest.Frame(w, "ERROR", servertest.Failure(http.StatusGone, metav1.StatusReasonExpired, "too old"))
 }
@@ -126,6 +132,8 @@ func TestFollowContinuesFromTheCursor(t *testing.T) {
 			map[string][]string{v1alpha1.ParamResourceVersion: {"3"}}, []string{"lost", "ADDED"}, []string{"3", ""}},
 		{"broken before there is a cursor", []http.HandlerFunc{broken(), items("9")}, 1, nil,
 			[]string{"disconnected", "lost", "ADDED"}, []string{"", ""}},
+		{"broken before there is a cursor, and a role is missing since, which says it", []http.HandlerFunc{broken(), withoutObserve, items("9")}, 3, nil,
+			[]string{"disconnected", "BOOKMARK", "ADDED", "ADDED"}, []string{"", "", "8"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &script{parts: test.parts}
@@ -167,7 +175,7 @@ func TestFollowWaitsSomeSecondsForALeader(t *testing.T) {
 			cluster, eventd := servertest.NewAPIServer(t), servertest.NewEventd(t, test.handler)
 			cluster.Lead(eventd)
 			if !test.lead {
-				cluster.Release()
+				cluster.Release("eventd")
 			}
 			c := newClient(t, cluster.REST(), nil)
 			c.SetPatience(patience/3, patience)

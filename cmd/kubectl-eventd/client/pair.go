@@ -26,6 +26,9 @@ import (
 // observeSuffix is what the name of the Lease of the processes that observe has at its end.
 const observeSuffix = "-observe"
 
+// patience is how long one of the two is waited for, once the other one has answered.
+const patience = 2 * time.Second
+
 // missingFor is how long a watch goes on without one of the two, before it is opened again.
 const missingFor = 5 * time.Second
 
@@ -57,121 +60,153 @@ func (p *Pair) Close() {
 	p.observe.Close()
 }
 
-// isMissing reports whether an error says that there are no such processes: no Lease, or no right to know of it, or no
-// such group of the apiserver.
+// isMissing reports whether an error is what a caller gets if there are no such processes: no Lease, or no right to know
+// of it, or no such resource.
 func isMissing(err error) bool {
-	return errors.Is(err, ErrNoLease) || errors.Is(err, ErrReadingLease) && apierrors.IsForbidden(err) ||
-		apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return errors.Is(err, ErrNoLease) || errors.Is(err, ErrReadingLease) && apierrors.IsForbidden(err) || notServed(err)
+}
+
+// notServed reports whether an error is that eventd, or the apiserver, does not serve a resource.
+func notServed(err error) bool { return apierrors.IsNotFound(err) && !errors.Is(err, ErrConnecting) }
+
+// isAway reports whether an error is no answer of eventd, so that the other one is asked.
+func isAway(err error) bool { return err != nil && (isMissing(err) || passes(err)) }
+
+// missing says which of the two does not answer, and why. role is that of the process that does: one that does both needs
+// no other.
+func missing(errs [2]error, role string) string {
+	switch {
+	case errs[0] != nil:
+		return fmt.Sprintf("What is reported is not known: %v", errs[0])
+	case errs[1] != nil && (role == "intake" || !isMissing(errs[1])):
+		return fmt.Sprintf("What is observed and delivered is not known: %v", errs[1])
+	}
+	return ""
 }
 
 // ask asks both at once, and returns their answers and errors.
-func ask[T any](intake, observe func() (T, error)) (answers [2]T, errs [2]error) {
+func ask[T any](p *Pair, one func(*Client) (T, error)) (answers [2]T, errs [2]error) {
 	var other sync.WaitGroup
-	other.Go(func() { answers[1], errs[1] = observe() })
-	answers[0], errs[0] = intake()
+	other.Go(func() { answers[1], errs[1] = one(p.observe) })
+	answers[0], errs[0] = one(p.intake)
 	other.Wait()
 	return answers, errs
 }
 
-// failed returns why neither answers: of two reasons that which is not that it is missing.
-func failed(errs [2]error) error {
+// failed returns why neither answers a query of a resource: of two reasons the one that says more, or both.
+func failed(resource string, errs [2]error) error {
+	intake, observe := errs[0], errs[1]
+	ofObserve := describe.Flag(resource) == "--history-bytes" && notServed(intake)
 	switch {
-	case errs[0] == nil || errs[1] == nil:
+	case intake == nil || observe == nil:
 		return nil
-	case isMissing(errs[0]) && !isMissing(errs[1]):
-		return errs[1]
+	case ofObserve && errors.Is(observe, ErrNoLease):
+		return fmt.Errorf("%w: %w", describe.ErrNothingObserves, observe)
+	case ofObserve && !notServed(observe), isMissing(intake) && !isMissing(observe):
+		return observe
+	case passes(intake) && passes(observe) && !isMissing(observe) && intake.Error() != observe.Error():
+		return fmt.Errorf("%w; %w", intake, observe)
 	default:
-		return errs[0]
+		return intake
 	}
 }
 
 // Get decodes the answer to a query, as that of a Client.
 func (p *Pair) Get(ctx context.Context, resource string, query url.Values, into any) error {
-	get := func(c *Client) func() (json.RawMessage, error) {
-		return func() (raw json.RawMessage, err error) { return raw, c.Get(ctx, resource, query, &raw) }
-	}
-	if resource == "status" || resource == "why" {
-		answers, errs := ask(get(p.intake), get(p.observe))
-		if err := failed(errs); err != nil {
-			return err
+	switch resource {
+	case "drops": // those that observe do not know what became of reports: that there are none would be no answer
+		return p.intake.Get(ctx, resource, query, into)
+	case "timeline":
+		err := p.observe.Get(ctx, resource, query, into)
+		if isAway(err) { // one process may do both
+			err = failed(resource, [2]error{p.intake.Get(ctx, resource, query, into), err})
 		}
-		raw, err := merge(resource, answers, errs)
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(raw, into)
+		return err
 	}
-	return p.first(resource, func(c *Client) error { return c.Get(ctx, resource, query, into) })
-}
-
-// first asks one of the two, and the other one if that is missing. Those that observe know more, but not what became of
-// reports: without the intake, that there are no drops would be no answer.
-func (p *Pair) first(resource string, ask func(*Client) error) error {
-	if resource != "drops" {
-		if err := ask(p.observe); !isMissing(err) {
-			return err
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	answers, errs := ask(p, func(c *Client) (raw json.RawMessage, err error) {
+		if err = c.Get(ctx, resource, query, &raw); err == nil {
+			time.AfterFunc(patience, func() { cancel(errLate) })
 		}
+		return raw, err
+	})
+	if err := failed(resource, errs); err != nil {
+		return err
 	}
-	return ask(p.intake)
+	raw, err := merge(resource, answers, errs)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
 }
 
 // merge returns one answer of two, of which one may be missing.
 func merge(resource string, answers [2]json.RawMessage, errs [2]error) (json.RawMessage, error) {
-	if resource == "why" {
-		if i := slices.IndexFunc(errs[:], func(err error) bool { return err != nil }); i >= 0 {
-			return answers[1-i], nil
-		}
-		return merged(answers, mergeWhy)
+	switch resource {
+	case "status":
+		return merged(answers, errs, mergeStatus)
+	case "why":
+		return merged(answers, errs, mergeWhy)
+	default:
+		return merged(answers, errs, mergeTop)
 	}
-	for i := range answers {
-		if errs[i] != nil {
-			answers[i] = json.RawMessage("null")
-		}
-	}
-	return merged(answers, func(of [2]*v1alpha1.PipelineStatus) *v1alpha1.PipelineStatus { return mergeStatus(of, errs) })
 }
 
-func merged[T any](answers [2]json.RawMessage, merge func([2]*T) *T) (json.RawMessage, error) {
+// merged decodes the answers, of which one is nil if it is missing, and encodes what is made of them.
+func merged[T any](answers [2]json.RawMessage, errs [2]error, merge func([2]*T, [2]error) *T) (json.RawMessage, error) {
 	var of [2]*T
 	for i, raw := range answers {
+		if errs[i] != nil {
+			continue
+		}
 		if err := json.Unmarshal(raw, &of[i]); err != nil {
 			return nil, err
 		}
 	}
-	return json.Marshal(merge(of))
+	return json.Marshal(merge(of, errs))
 }
 
-// mergeStatus adds the status of those that observe to that of those that take reports.
+// mergeTop returns what those that observe say: they know more.
+func mergeTop(of [2]*v1alpha1.Top, errs [2]error) *v1alpha1.Top {
+	if of[1] != nil {
+		return of[1]
+	}
+	of[0].Missing = missing(errs, of[0].Role)
+	return of[0]
+}
+
+// mergeStatus adds the status of those that observe to that of those that take reports. Of the way in, those that observe
+// know nothing.
 func mergeStatus(of [2]*v1alpha1.PipelineStatus, errs [2]error) *v1alpha1.PipelineStatus {
 	s, observe := of[0], of[1]
-	if s == nil {
-		observe.Missing = fmt.Sprintf("No reports are taken: %v", errs[0])
-		return observe
-	}
 	if observe == nil {
-		if s.Flags["role"] == "intake" || !isMissing(errs[1]) {
-			s.Missing = fmt.Sprintf("Nothing is observed or delivered: %v", errs[1])
-		}
+		s.Missing = missing(errs, s.Flags["role"])
 		return s
+	}
+	observe.Stations = slices.DeleteFunc(observe.Stations, func(s v1alpha1.Station) bool { return describe.OfLeader(s.Name) })
+	if s == nil {
+		observe.Missing, observe.Apiserver.Figures = missing(errs, ""), nil
+		return observe
 	}
 	s.Observe = &v1alpha1.Process{
 		Replica: observe.Replica, Leader: observe.Leader, Followers: observe.Followers, Configuration: observe.Configuration, Flags: observe.Flags,
 	}
-	for _, station := range observe.Stations {
-		if !describe.OfLeader(station.Name) {
-			s.Stations = append(s.Stations, station)
-		}
-	}
+	s.Stations = append(s.Stations, observe.Stations...)
 	s.Receivers, s.History, s.Rules = observe.Receivers, observe.History, append(s.Rules, observe.Rules...)
 	return s
 }
 
 // mergeWhy adds the deliveries and the stored Events of an object to what became of reports about it.
-func mergeWhy(of [2]*v1alpha1.Explanation) *v1alpha1.Explanation {
+func mergeWhy(of [2]*v1alpha1.Explanation, errs [2]error) *v1alpha1.Explanation {
 	e, observed := of[0], of[1]
-	if e.KnownSince.Before(&observed.KnownSince) {
-		e.KnownSince = observed.KnownSince
+	if e == nil {
+		e, observed = observed, nil
 	}
+	if e.Missing = missing(errs, e.Role); observed == nil {
+		return e
+	}
+	e.Observe = &v1alpha1.Memory{Leader: observed.Leader, KnownSince: observed.KnownSince}
 	e.Forgotten, e.Truncated, e.Events = e.Forgotten || observed.Forgotten, e.Truncated || observed.Truncated, observed.Events
 	e.Steps = append(e.Steps, observed.Steps...)
 	slices.SortStableFunc(e.Steps, func(a, b v1alpha1.Step) int { return a.Time.Compare(b.Time.Time) })
@@ -180,39 +215,38 @@ func mergeWhy(of [2]*v1alpha1.Explanation) *v1alpha1.Explanation {
 
 // Watch opens the watch of a resource, as that of a Client.
 func (p *Pair) Watch(ctx context.Context, resource string, query url.Values) (Frames, error) {
-	watch := func(c *Client, query url.Values) func() (Frames, error) {
-		return func() (Frames, error) { return c.Watch(ctx, resource, query) }
-	}
-	steps := resource == "tail" && strings.Contains(query.Get(v1alpha1.ParamInclude), "steps")
-	if resource != "status" && !steps {
-		var frames Frames
-		err := p.first(resource, func(c *Client) (err error) {
-			frames, err = c.Watch(ctx, resource, query)
-			return err
-		})
-		return frames, err
-	}
+	watch := func(c *Client) (Frames, error) { return c.Watch(ctx, resource, query) }
 	var streams [2]Frames
 	var errs [2]error
-	if !steps {
-		streams, errs = ask(watch(p.intake, query), watch(p.observe, query))
-	} else {
-		streams[1], errs[1] = p.observe.Watch(ctx, resource, query)
-		if isMissing(errs[1]) { // one process may do both
-			return p.intake.Watch(ctx, resource, query)
+	var role string // of the intake, if that is known before it answers
+	switch resource {
+	case "drops":
+		return watch(p.intake)
+	case "status":
+		streams, errs = ask(p, watch)
+	default:
+		steps := resource == "tail" && strings.Contains(query.Get(v1alpha1.ParamInclude), "steps")
+		if streams[1], errs[1] = watch(p.observe); isAway(errs[1]) {
+			streams[0], errs[0] = watch(p.intake) // one process may do both
+		} else if !steps {
+			return streams[1], errs[1]
 		}
-		query = maps.Clone(query)
+		if !steps || isAway(errs[1]) && !notServed(errs[0]) {
+			break
+		}
+		query, role = maps.Clone(query), "intake"
 		query.Set(v1alpha1.ParamInclude, "steps")
 		query.Del(v1alpha1.ParamResourceVersion) // it is that of those that observe
-		streams[0], errs[0] = p.intake.Watch(ctx, resource, query)
+		streams[0], errs[0] = watch(p.intake)
 	}
-	if err := failed(errs); err != nil {
+	if err := failed(resource, errs); err != nil {
 		return nil, err
 	}
-	return newFrames(resource, streams, errs), nil
+	return newFrames(resource, streams, errs, missing(errs, role)), nil
 }
 
-// Follow runs a watch as that of a Client.
+// Follow runs a watch until ctx ends, which is no error, or it is refused. Until it was open once, any failure
+// ends it, but that it waits some seconds for a leader.
 func (p *Pair) Follow(ctx context.Context, f Follow) error {
 	return follow(ctx, p.Watch, p.intake.leaderPatience, f)
 }
@@ -235,9 +269,14 @@ type news struct {
 	err   error
 }
 
-func newFrames(resource string, streams [2]Frames, errs [2]error) *frames {
-	f := &frames{resource: resource, streams: streams, errs: errs, news: make(chan news), ended: make(chan struct{})}
+// newFrames reads two streams. A tail has no object that could say what is missing, so its first frame does.
+func newFrames(resource string, streams [2]Frames, errs [2]error, missing string) *frames {
+	f := &frames{resource: resource, streams: streams, errs: errs, news: make(chan news, 1), ended: make(chan struct{})}
 	f.end = sync.OnceFunc(func() { close(f.ended) })
+	if resource == "tail" && missing != "" {
+		raw, err := json.Marshal(v1alpha1.TailItem{Missing: missing})
+		f.news <- news{frame: metav1.WatchEvent{Type: string(watch.Bookmark), Object: runtime.RawExtension{Raw: raw}}, err: err}
+	}
 	for i, s := range streams {
 		if errs[i] != nil {
 			if !isMissing(errs[i]) {

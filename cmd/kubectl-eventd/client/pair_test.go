@@ -3,30 +3,50 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/servertest"
 )
 
-// ofBoth are the answers of the two roles. A watch sends one frame, and stays open.
-func ofBoth(answers servertest.Answers) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Query().Get(v1alpha1.ParamWatch) == "" {
-			answers.ServeHTTP(w, req)
-			return
-		}
-		servertest.Frame(w, "ADDED", answers[path.Base(req.URL.Path)])
+// answering is an eventd of a role, as it answers directly. It forbids what it does not serve, as to callers who have
+// rights to Events only, but through the apiserver.
+type answering struct {
+	servertest.Answers
+	group string
+}
+
+func (a answering) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	resource, query := path.Base(req.URL.Path), req.URL.Query()
+	_, served := a.Answers[resource]
+	if _, history := a.Answers["timeline"]; resource == "tail" && query.Get(v1alpha1.ParamInclude) != "steps" && !history {
+		served = false
+	}
+	switch {
+	case !served && req.Header.Get("X-By") == "":
+		status := servertest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, resource+"."+a.group+" is forbidden")
+		status.Details = &metav1.StatusDetails{Group: a.group, Kind: resource}
+		servertest.WriteJSON(w, http.StatusForbidden, status)
+	case !served:
+		http.NotFound(w, req)
+	case query.Get(v1alpha1.ParamWatch) == "":
+		a.Answers.ServeHTTP(w, req)
+	default:
+		servertest.Frame(w, "ADDED", a.Answers[resource])
 		<-req.Context().Done()
-	})
+	}
 }
 
 func at(second int64) metav1.MicroTime { return metav1.NewMicroTime(time.Unix(second, 0).UTC()) }
@@ -37,18 +57,19 @@ var (
 			Replica: v1alpha1.Replica{Identity: "intake"}, Flags: map[string]string{"role": "intake"},
 			Stations: []v1alpha1.Station{{Name: "intake"}, {Name: "sink"}}, Rules: []v1alpha1.RuleStatus{{Name: "drop"}},
 		},
-		"why":   v1alpha1.Explanation{KnownSince: at(10), Steps: []v1alpha1.Step{{Time: at(20), Action: "recorded"}, {Time: at(40), Action: "merged"}}},
-		"top":   v1alpha1.Top{By: "intake"},
+		"why":   v1alpha1.Explanation{Role: "intake", Leader: "intake", KnownSince: at(10), Steps: []v1alpha1.Step{{Time: at(20), Action: "recorded"}, {Time: at(40), Action: "merged"}}},
+		"top":   v1alpha1.Top{Role: "intake", By: "intake"},
 		"drops": v1alpha1.DropList{Leader: "intake"},
 		"tail":  v1alpha1.TailItem{Step: &v1alpha1.Step{Action: "recorded"}},
 	}
 	ofObserve = servertest.Answers{
 		"status": v1alpha1.PipelineStatus{
 			Replica: v1alpha1.Replica{Identity: "observe"}, Flags: map[string]string{"role": "observe"},
-			Stations: []v1alpha1.Station{{Name: "intake"}, {Name: "history"}}, Rules: []v1alpha1.RuleStatus{{Name: "route"}},
+			Apiserver: v1alpha1.Station{Healthy: true, Figures: []v1alpha1.Figure{{Metric: "eventd_sink_requests_total"}}},
+			Stations:  []v1alpha1.Station{{Name: "intake"}, {Name: "history"}}, Rules: []v1alpha1.RuleStatus{{Name: "route"}},
 			Receivers: []v1alpha1.ReceiverStatus{{Name: "loki"}}, History: &v1alpha1.HistoryStatus{Versions: 7},
 		},
-		"why":      v1alpha1.Explanation{KnownSince: at(15), Truncated: true, Steps: []v1alpha1.Step{{Time: at(30), Action: "delivered"}}, Events: []v1alpha1.TimelineItem{{ID: "a"}}},
+		"why":      v1alpha1.Explanation{Role: "observe", Leader: "observe", KnownSince: at(15), Truncated: true, Steps: []v1alpha1.Step{{Time: at(30), Action: "delivered"}}, Events: []v1alpha1.TimelineItem{{ID: "a"}}},
 		"top":      v1alpha1.Top{By: "observe"},
 		"drops":    v1alpha1.DropList{Leader: "observe"}, // which knows of none
 		"timeline": v1alpha1.Timeline{Items: []v1alpha1.TimelineItem{{ID: "observe"}}},
@@ -56,15 +77,29 @@ var (
 	}
 )
 
+// inOne is a process that does both.
+func inOne() servertest.Answers {
+	all := maps.Clone(ofObserve)
+	for resource, answer := range map[string]any{
+		"status": v1alpha1.PipelineStatus{Replica: v1alpha1.Replica{Identity: "both"}, Stations: []v1alpha1.Station{{Name: "intake"}, {Name: "history"}}},
+		"why":    v1alpha1.Explanation{Role: "all", Steps: []v1alpha1.Step{{Action: "recorded"}, {Action: "delivered"}}},
+		"top":    v1alpha1.Top{Role: "all", By: "both"},
+		"drops":  v1alpha1.DropList{Leader: "both"},
+	} {
+		all[resource] = answer
+	}
+	return all
+}
+
 // What an answer says, of all resources.
 type said struct {
-	status               v1alpha1.PipelineStatus
-	why                  v1alpha1.Explanation
-	top                  v1alpha1.Top
-	timeline             v1alpha1.Timeline
-	drops                v1alpha1.DropList
-	tail                 []string
-	timelineErr, dropErr error
+	status      v1alpha1.PipelineStatus
+	why         v1alpha1.Explanation
+	top         v1alpha1.Top
+	timeline    v1alpha1.Timeline
+	drops       v1alpha1.DropList
+	tail        []string
+	tailMissing string
 }
 
 // summary is what a table can hold.
@@ -77,8 +112,11 @@ func (s *said) summary() string {
 	}
 	add("replicas", names...)
 	names = nil
-	for _, station := range s.status.Stations {
+	for _, station := range describe.Stations(&s.status) {
 		names = append(names, station.Name)
+		for _, figure := range station.Figures {
+			names = append(names, figure.Metric)
+		}
 	}
 	for _, rule := range s.status.Rules {
 		names = append(names, rule.Name)
@@ -87,8 +125,6 @@ func (s *said) summary() string {
 		names = append(names, receiver.Name)
 	}
 	add("shown", names...)
-	missing, _, _ := strings.Cut(s.status.Missing, ":")
-	add("missing", missing)
 	names = nil
 	for _, step := range s.why.Steps {
 		names = append(names, step.Action)
@@ -106,83 +142,237 @@ func (s *said) summary() string {
 	return strings.Join(parts, " ")
 }
 
-// Whoever asks sees what both roles know, or what one of them knows, and which one is missing.
+// What one role answers, if it answers alone.
+const (
+	intakeAlone  = "replicas=intake shown=intake+sink+apiserver+drop why=recorded+merged top=intake drops=intake timeline= tail=recorded"
+	observeAlone = "replicas=observe shown=history+route+loki why=delivered top=observe drops= timeline=observe tail=observe"
+	bothInOne    = "replicas=both shown=intake+history+apiserver why=recorded+delivered top=both drops=both timeline=observe tail=observe"
+)
+
+// pairScene has a server for each role.
+type pairScene struct {
+	cluster         *servertest.APIServer
+	intake, observe *servertest.Eventd
+	hanging         string // the path of the role that does not answer
+}
+
+// Whoever asks sees what both roles know, or what one of them knows, and which one is missing, and why.
 func TestBothRolesAnswerAsOne(t *testing.T) {
-	for name, test := range map[string]struct {
+	const (
+		noObserve, noIntake = "What is observed and delivered is not known: ", "What is reported is not known: "
+		direct              = client.ConnectAuto
+		noHolder            = "no eventd leads at the moment: the Lease kube-system/%s has no holder"
+		refused             = "connecting to eventd, which holds the Lease kube-system/%s: dial tcp"
+		forbidden           = "reading eventd's Lease: leases %q is forbidden"
+	)
+	for _, test := range []struct {
+		name, connect   string
 		intake, observe servertest.Answers
-		want            string
+		prepare         func(*pairScene)
+		want, missing   string // of every answer that lacks something
+		timelineErr     string
 	}{
-		"both": {ofIntake, ofObserve,
-			"replicas=intake+observe shown=intake+sink+history+drop+route+loki missing= why=recorded+delivered+merged top=observe drops=intake timeline=observe tail=observe+recorded"},
-		"no observe": {ofIntake, nil,
-			"replicas=intake shown=intake+sink+drop missing=Nothing is observed or delivered why=recorded+merged top=intake drops=intake timeline= tail=recorded"},
-		"no intake": {nil, ofObserve,
-			"replicas=observe shown=intake+history+route+loki missing=No reports are taken why=delivered top=observe drops= timeline=observe tail=observe"},
+		{name: "both", connect: direct, intake: ofIntake, observe: ofObserve,
+			want: "replicas=intake+observe shown=intake+sink+history+apiserver+drop+route+loki why=recorded+delivered+merged top=observe drops=intake timeline=observe tail=observe+recorded"},
+		{name: "both", connect: client.ConnectAPIServer, intake: ofIntake, observe: ofObserve,
+			want: "replicas=intake+observe shown=intake+sink+history+apiserver+drop+route+loki why=recorded+delivered+merged top=observe drops=intake timeline=observe tail=observe+recorded"},
+		{name: "no observe", connect: direct, intake: ofIntake,
+			want: intakeAlone, missing: noObserve + "there is no Lease kube-system/eventd-observe", timelineErr: "nothing observes here: there is no Lease kube-system/eventd-observe"},
+		{name: "no observe", connect: client.ConnectAPIServer, intake: ofIntake,
+			want: intakeAlone, missing: noObserve + "the server could not find", timelineErr: "the server could not find"},
+		{name: "observe without a holder", connect: direct, intake: ofIntake, observe: ofObserve,
+			prepare: func(s *pairScene) { s.cluster.Release("eventd-observe") },
+			want:    intakeAlone, missing: noObserve + fmt.Sprintf(noHolder, "eventd-observe"), timelineErr: fmt.Sprintf(noHolder, "eventd-observe")},
+		{name: "observe refuses", connect: direct, intake: ofIntake, observe: ofObserve,
+			prepare: func(s *pairScene) { s.observe.Close() },
+			want:    intakeAlone, missing: noObserve + fmt.Sprintf(refused, "eventd-observe"), timelineErr: fmt.Sprintf(refused, "eventd-observe")},
+		{name: "observe forbidden", connect: direct, intake: ofIntake, observe: ofObserve,
+			prepare: func(s *pairScene) { s.cluster.Forbid("eventd-observe") },
+			want:    intakeAlone, missing: noObserve + fmt.Sprintf(forbidden, "eventd-observe"), timelineErr: fmt.Sprintf(forbidden, "eventd-observe")},
+		{name: "observe hangs", connect: direct, intake: ofIntake, observe: ofObserve,
+			prepare: func(s *pairScene) { s.hanging = v1alpha1.ObserveGroupName },
+			want:    intakeAlone, missing: noObserve, timelineErr: "querying observe.eventd.io: no answer within 4s (--request-timeout)"},
+		{name: "no intake", connect: direct, observe: ofObserve,
+			want: observeAlone, missing: noIntake + "there is no Lease kube-system/eventd"},
+		{name: "no intake", connect: client.ConnectAPIServer, observe: ofObserve,
+			want: observeAlone, missing: noIntake + "the server could not find"},
+		{name: "intake without a holder", connect: direct, intake: ofIntake, observe: ofObserve,
+			prepare: func(s *pairScene) { s.cluster.Release("eventd") },
+			want:    observeAlone, missing: noIntake + fmt.Sprintf(noHolder, "eventd")},
+		{name: "intake refuses", connect: direct, intake: ofIntake, observe: ofObserve,
+			prepare: func(s *pairScene) { s.intake.Close() },
+			want:    observeAlone, missing: noIntake + fmt.Sprintf(refused, "eventd")},
+		{name: "intake forbidden", connect: direct, intake: ofIntake, observe: ofObserve,
+			prepare: func(s *pairScene) { s.cluster.Forbid("eventd") },
+			want:    observeAlone, missing: noIntake + fmt.Sprintf(forbidden, "eventd")},
+		{name: "intake hangs", connect: direct, intake: ofIntake, observe: ofObserve,
+			prepare: func(s *pairScene) { s.hanging = v1alpha1.GroupName },
+			want:    observeAlone, missing: noIntake},
+		{name: "one for both", connect: direct, intake: inOne(), want: bothInOne},
+		{name: "one for both", connect: client.ConnectAPIServer, intake: inOne(), want: bothInOne},
+		{name: "one for both, observe forbidden", connect: direct, intake: inOne(),
+			prepare: func(s *pairScene) { s.cluster.Forbid("eventd-observe") }, want: bothInOne},
 	} {
-		for _, connect := range []string{client.ConnectAuto, client.ConnectAPIServer} {
-			t.Run(name+", "+connect, func(t *testing.T) {
-				cluster, options := servertest.NewAPIServer(t), client.DefaultOptions()
-				options.Connect = connect
-				if test.intake != nil {
-					eventd := servertest.NewEventd(t, ofBoth(test.intake))
-					cluster.Lead(eventd)
-					cluster.Aggregate(v1alpha1.GroupName, eventd)
-				}
-				if test.observe != nil {
-					eventd := servertest.NewEventd(t, ofBoth(test.observe))
-					cluster.Observe(eventd)
-					cluster.Aggregate(v1alpha1.ObserveGroupName, eventd)
-				}
-				eventd, err := client.NewPair(cluster.REST(), options)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer eventd.Close()
-				once, watched := said{}, said{}
-				for resource, into := range map[string]any{"status": &once.status, "why": &once.why, "top": &once.top} {
+		t.Run(test.name+", "+test.connect, func(t *testing.T) {
+			t.Parallel()
+			eventd := newPair(t, test.connect, test.intake, test.observe, test.prepare)
+			eventd.SetPatience(500*time.Millisecond, time.Minute)
+			once, watched := said{}, said{}
+			var all sync.WaitGroup
+			for resource, into := range map[string]any{"status": &once.status, "why": &once.why, "top": &once.top} {
+				all.Go(func() {
 					if err := eventd.Get(t.Context(), resource, nil, into); err != nil {
-						t.Fatalf("%s: %v", resource, err)
-					}
-				}
-				once.timelineErr = eventd.Get(t.Context(), "timeline", nil, &once.timeline)
-				once.dropErr = eventd.Get(t.Context(), "drops", nil, &once.drops)
-				if (once.timelineErr == nil) != (test.observe != nil) || (once.dropErr == nil) != (test.intake != nil) {
-					t.Errorf("timeline: %v; drops: %v", once.timelineErr, once.dropErr)
-				}
-				watches := map[string]any{"status": &watched.status, "top": &watched.top}
-				if test.intake != nil {
-					watches["drops"] = &watched.drops
-				}
-				for resource, into := range watches {
-					watchOnce(t, eventd, resource, 1, func(raw []byte) {
-						if err := json.Unmarshal(raw, into); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-				frames := 2
-				if test.intake == nil || test.observe == nil {
-					frames = 1
-				}
-				watchOnce(t, eventd, "tail", frames, func(raw []byte) {
-					var item v1alpha1.TailItem
-					if err := json.Unmarshal(raw, &item); err != nil {
-						t.Error(err)
-					}
-					if item.Step != nil {
-						watched.tail = append(watched.tail, item.Step.Action)
-					} else {
-						watched.tail = append(watched.tail, item.Event.ID)
+						t.Errorf("%s: %v", resource, err)
 					}
 				})
-				watched.why, watched.timeline, once.tail = once.why, once.timeline, watched.tail
-				for how, got := range map[string]*said{"once": &once, "watched": &watched} {
-					if got.summary() != test.want {
-						t.Errorf("%s:\ngot  %s\nwant %s", how, got.summary(), test.want)
+			}
+			err := eventd.Get(t.Context(), "timeline", nil, &once.timeline)
+			all.Wait()
+			if (err != nil) != (test.timelineErr != "") || err != nil && !strings.HasPrefix(err.Error(), test.timelineErr) {
+				t.Errorf("timeline: %v; want %q", err, test.timelineErr)
+			}
+			stream, tailErr := eventd.Watch(t.Context(), "tail", nil)
+			if tailErr == nil {
+				_ = stream.Close()
+			}
+			if (tailErr != nil) != (test.timelineErr != "") {
+				t.Errorf("a tail of Events: %v; want %q", tailErr, test.timelineErr)
+			}
+			hasDrops := !strings.Contains(test.want, "drops= ")
+			if err := eventd.Get(t.Context(), "drops", nil, &once.drops); (err == nil) != hasDrops {
+				t.Errorf("drops: %v", err)
+			}
+			watches := map[string]any{"status": &watched.status, "top": &watched.top}
+			if hasDrops {
+				watches["drops"] = &watched.drops
+			}
+			for resource, into := range watches {
+				watchOnce(t, eventd, resource, 1, func(raw []byte) {
+					if err := json.Unmarshal(raw, into); err != nil {
+						t.Error(err)
 					}
+				})
+			}
+			frames := 1
+			if test.missing != "" || test.name == "both" {
+				frames = 2
+			}
+			watchOnce(t, eventd, "tail", frames, func(raw []byte) {
+				var item v1alpha1.TailItem
+				if err := json.Unmarshal(raw, &item); err != nil {
+					t.Error(err)
+				}
+				switch {
+				case item.Missing != "":
+					watched.tailMissing = item.Missing
+				case item.Step != nil:
+					watched.tail = append(watched.tail, item.Step.Action)
+				default:
+					watched.tail = append(watched.tail, item.Event.ID)
 				}
 			})
-		}
+			watched.why, watched.timeline, once.tail = once.why, once.timeline, watched.tail
+			for how, got := range map[string]*said{"once": &once, "watched": &watched} {
+				if got.summary() != test.want {
+					t.Errorf("%s:\ngot  %s\nwant %s", how, got.summary(), test.want)
+				}
+			}
+			missing := map[string]string{"status": once.status.Missing, "status, watched": watched.status.Missing, "why": once.why.Missing, "tail": watched.tailMissing}
+			if !strings.HasPrefix(test.missing, noIntake) { // those that observe know all of top
+				missing["top"], missing["top, watched"] = once.top.Missing, watched.top.Missing
+			}
+			for what, got := range missing {
+				if !strings.HasPrefix(got, test.missing) || (got == "") != (test.missing == "") {
+					t.Errorf("%s: missing is %q, not %q", what, got, test.missing)
+				}
+			}
+		})
+	}
+}
+
+// newPair returns a Pair, and prepares what it finds.
+func newPair(t *testing.T, connect string, intake, observe servertest.Answers, prepare func(*pairScene)) *client.Pair {
+	t.Helper()
+	s := &pairScene{cluster: servertest.NewAPIServer(t)}
+	start := func(answers servertest.Answers, group string) *servertest.Eventd {
+		handler := answering{answers, group}
+		eventd := servertest.NewEventd(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if s.hanging == group {
+				<-req.Context().Done()
+				return
+			}
+			handler.ServeHTTP(w, req)
+		}))
+		through := servertest.NewEventd(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			req.Header.Set("X-By", "apiserver")
+			handler.ServeHTTP(w, req)
+		}))
+		s.cluster.Aggregate(group, through)
+		return eventd
+	}
+	if intake != nil {
+		s.intake = start(intake, v1alpha1.GroupName)
+		s.cluster.Lead(s.intake)
+	}
+	if observe != nil {
+		s.observe = start(observe, v1alpha1.ObserveGroupName)
+		s.cluster.Observe(s.observe)
+	}
+	if prepare != nil {
+		prepare(s)
+	}
+	options, config := client.DefaultOptions(), s.cluster.REST()
+	options.Connect, config.Timeout = connect, 4*time.Second
+	pair, err := client.NewPair(config, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pair.Close)
+	return pair
+}
+
+// An explanation of both keeps how far back each leader remembers.
+func TestAnExplanationOfBothHasBothMemories(t *testing.T) {
+	var why v1alpha1.Explanation
+	if err := newPair(t, client.ConnectAuto, ofIntake, ofObserve, nil).Get(t.Context(), "why", nil, &why); err != nil {
+		t.Fatal(err)
+	}
+	want := v1alpha1.Memory{Leader: "observe", KnownSince: at(15)}
+	if got := why.Observe; why.Leader != "intake" || !why.KnownSince.Equal(new(at(10))) || got == nil || got.Leader != want.Leader || !got.KnownSince.Equal(&want.KnownSince) {
+		t.Errorf("got %s since %s, and %+v", why.Leader, why.KnownSince, why.Observe)
+	}
+}
+
+// Of two that do not answer, the error names both, unless one is not installed.
+func TestAnErrorNamesBothRoles(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare      func(*pairScene)
+		want, others []string
+	}{
+		"no holders": {func(s *pairScene) { s.cluster.Release("eventd"); s.cluster.Release("eventd-observe") },
+			[]string{"kube-system/eventd has no holder", "kube-system/eventd-observe has no holder"}, []string{"deadline"}},
+		"one refuses, one has no holder": {func(s *pairScene) { s.intake.Close(); s.cluster.Release("eventd-observe") },
+			[]string{"the Lease kube-system/eventd: dial", "kube-system/eventd-observe has no holder"}, nil},
+		"one refuses, one may not be known": {func(s *pairScene) { s.intake.Close(); s.cluster.Forbid("eventd-observe") },
+			[]string{"the Lease kube-system/eventd: dial"}, []string{"observe"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eventd := newPair(t, client.ConnectAuto, ofIntake, ofObserve, test.prepare)
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // as the page has one
+			defer cancel()
+			err := eventd.Get(ctx, "status", nil, new(json.RawMessage))
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, not %q", err, want)
+				}
+			}
+			for _, other := range test.others {
+				if err != nil && strings.Contains(err.Error(), other) {
+					t.Errorf("%v has %q", err, other)
+				}
+			}
+		})
 	}
 }
 

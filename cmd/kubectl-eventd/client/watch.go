@@ -68,7 +68,7 @@ func (c *Client) Watch(ctx context.Context, resource string, query url.Values) (
 	resp, err := c.Do(httptrace.WithClientTrace(ctx, connected), resource, query, http.Header{"Accept": {"application/json"}})
 	s.silence.Stop()
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = answerError(resp, resource)
+		err = c.answerError(resp, resource)
 		_ = resp.Body.Close()
 	}
 	if err != nil {

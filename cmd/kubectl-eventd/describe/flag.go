@@ -1,5 +1,10 @@
 package describe
 
+import "errors"
+
+// ErrNothingObserves is that only those that observe serve a resource, and that there are none.
+var ErrNothingObserves = errors.New("nothing observes here")
+
 // flags are those of eventd without which it does not serve a resource.
 var flags = map[string]string{
 	"timeline": "--history-bytes", "tail": "--history-bytes",

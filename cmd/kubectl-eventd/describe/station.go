@@ -1,6 +1,10 @@
 package describe
 
-import "github.com/eventd/eventd/pkg/query/v1alpha1"
+import (
+	"slices"
+
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
 
 // inward are the stations of the way in.
 var inward = map[string]bool{"intake": true, "broadcaster": true, "correlator": true, "sink": true, "apiserver": true}
@@ -10,6 +14,17 @@ func OfLeader(station string) bool { return inward[station] }
 
 // Leaderless reports whether a status is of a replica that waits for a leader.
 func Leaderless(s *v1alpha1.PipelineStatus) bool { return s.Leader == nil && s.Replica.Role != "alone" }
+
+// Stations returns those of a status, and the apiserver behind those of the way in, unless it is of replicas that only
+// observe.
+func Stations(s *v1alpha1.PipelineStatus) []v1alpha1.Station {
+	if s.Flags["role"] == "observe" {
+		return s.Stations
+	}
+	apiserver := s.Apiserver
+	apiserver.Name = "apiserver"
+	return append(slices.Clone(s.Stations), apiserver)
+}
 
 // Processes returns what a status says of the replicas of each role.
 func Processes(s *v1alpha1.PipelineStatus) []v1alpha1.Process {

@@ -42,8 +42,10 @@ func explain(err error, resource string, query url.Values) *problem {
 	case apierrors.IsUnauthorized(err):
 		p.Code, p.Title = http.StatusForbidden, "eventd does not accept your credentials."
 		p.Hint = "They may have expired. Log in again, and run kubectl eventd page again."
+	case errors.Is(err, describe.ErrNothingObserves):
+		p.Code, p.Title, p.Hint, p.Calm, p.Docs = http.StatusNotFound, "Nothing observes here.", "Install deploy/observe.", true, docs+"deployment.md"
 	case apierrors.IsNotFound(err) && flag != "":
-		p.Code, p.Title, p.Hint, p.Calm = http.StatusNotFound, "eventd keeps no history of Events.", "With --history-bytes, it keeps what is stored from then on.", true
+		p.Code, p.Title, p.Hint, p.Calm = http.StatusNotFound, "eventd keeps no history of Events.", "With --history-bytes, a process that observes keeps what is stored from then on.", true
 		if p.Docs = docs + "history.md"; flag == "--trail-bytes" {
 			p.Title, p.Hint, p.Docs = "eventd keeps no trail of what it does.", "With --trail-bytes, it remembers what becomes of reports from then on.", docs+"trail.md"
 		}

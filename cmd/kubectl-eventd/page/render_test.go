@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/pagetest"
@@ -236,19 +237,21 @@ func TestProblemsAreSaidInWords(t *testing.T) {
 		code           int
 		want           []string
 	}{
-		"all namespaces":  {"/top", "top", apierrors.NewForbidden(top, "", fmt.Errorf("the reason")), 403, []string{"You may not see this", "Enter a namespace", "the reason"}},
-		"one namespace":   {"/top?namespace=shop,cart", "top", apierrors.NewForbidden(top, "", nil), 403, []string{"list Events in shop, cart"}},
-		"status":          {"/?namespace=shop", "status", apierrors.NewForbidden(top, "", nil), 403, []string{"The status needs the right to list Events in all namespaces"}},
-		"no trail":        {"/drops", "drops", apierrors.NewNotFound(top, ""), 404, []string{"--trail-bytes"}},
-		"no history":      {"/tail", "timeline", apierrors.NewServiceUnavailable("no history"), 503, []string{"Perhaps no replica leads", "no history"}},
-		"old":             {"/", "status", apierrors.NewNotFound(top, ""), 404, []string{"Update eventd"}},
-		"no leader":       {"/", "status", apierrors.NewServiceUnavailable("no leader"), 503, []string{"cannot answer this now", "no leader"}},
-		"credentials":     {"/", "status", apierrors.NewUnauthorized("expired"), 403, []string{"does not accept your credentials"}},
-		"too many":        {"/", "status", apierrors.NewTooManyRequests("slow down", 1), 503, []string{"too many requests"}},
-		"late":            {"/", "status", fmt.Errorf("get: %w", context.DeadlineExceeded), 504, []string{"has not answered in time"}},
-		"away":            {"/", "status", fmt.Errorf("connection \x1b[31mrefused <b>"), 502, []string{"cannot be reached", "connection ␛[31mrefused <b>"}},
-		"wrong parameter": {"/top?by=x", "top", apierrors.NewBadRequest("by: x is not known"), 400, []string{"x is not known"}},
-		"both halves":     {"/object?kind=Pod&name=web", "why", apierrors.NewNotFound(top, ""), 200, []string{"--trail-bytes", "No Event about it is known"}},
+		"all namespaces":   {"/top", "top", apierrors.NewForbidden(top, "", fmt.Errorf("the reason")), 403, []string{"You may not see this", "Enter a namespace", "the reason"}},
+		"one namespace":    {"/top?namespace=shop,cart", "top", apierrors.NewForbidden(top, "", nil), 403, []string{"list Events in shop, cart"}},
+		"status":           {"/?namespace=shop", "status", apierrors.NewForbidden(top, "", nil), 403, []string{"The status needs the right to list Events in all namespaces"}},
+		"no trail":         {"/drops", "drops", apierrors.NewNotFound(top, ""), 404, []string{"--trail-bytes"}},
+		"no history":       {"/tail", "timeline", apierrors.NewServiceUnavailable("no history"), 503, []string{"Perhaps no replica leads", "no history"}},
+		"nothing observes": {"/tail", "timeline", fmt.Errorf("%w: there is no Lease", describe.ErrNothingObserves), 404, []string{"Nothing observes here.", "Install deploy/observe.", "there is no Lease"}},
+		"no history kept":  {"/tail", "timeline", apierrors.NewNotFound(top, ""), 404, []string{"With --history-bytes, a process that observes keeps"}},
+		"old":              {"/", "status", apierrors.NewNotFound(top, ""), 404, []string{"Update eventd"}},
+		"no leader":        {"/", "status", apierrors.NewServiceUnavailable("no leader"), 503, []string{"cannot answer this now", "no leader"}},
+		"credentials":      {"/", "status", apierrors.NewUnauthorized("expired"), 403, []string{"does not accept your credentials"}},
+		"too many":         {"/", "status", apierrors.NewTooManyRequests("slow down", 1), 503, []string{"too many requests"}},
+		"late":             {"/", "status", fmt.Errorf("get: %w", context.DeadlineExceeded), 504, []string{"has not answered in time"}},
+		"away":             {"/", "status", fmt.Errorf("connection \x1b[31mrefused <b>"), 502, []string{"cannot be reached", "connection ␛[31mrefused <b>"}},
+		"wrong parameter":  {"/top?by=x", "top", apierrors.NewBadRequest("by: x is not known"), 400, []string{"x is not known"}},
+		"both halves":      {"/object?kind=Pod&name=web", "why", apierrors.NewNotFound(top, ""), 200, []string{"--trail-bytes", "No Event about it is known"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := pagetest.Empty(time.Now())
@@ -258,6 +261,48 @@ func TestProblemsAreSaidInWords(t *testing.T) {
 				t.Errorf("answered %d, not %d", code, test.code)
 			}
 			wantWords(t, body, test.want...)
+		})
+	}
+}
+
+// Where an answer lacks what one role knows, the view says so, and not what only holds if it is all.
+func TestViewsSayWhichRoleIsMissing(t *testing.T) {
+	const missing = "What one role knows is not known: connection refused"
+	now := time.Now()
+	observe := func(change func(*v1alpha1.PipelineStatus)) v1alpha1.PipelineStatus {
+		s := v1alpha1.PipelineStatus{
+			Replica: v1alpha1.Replica{Identity: "observe-0", Role: "leader"}, Leader: &v1alpha1.Leader{Identity: "observe-0"},
+			Flags: map[string]string{"role": "observe"}, Apiserver: v1alpha1.Station{Healthy: true}, Missing: missing,
+			Stations: []v1alpha1.Station{{Name: "history", Healthy: true}}, Receivers: []v1alpha1.ReceiverStatus{{Name: "loki", State: "streaming"}},
+		}
+		change(&s)
+		return s
+	}
+	for name, test := range map[string]struct {
+		path, resource string
+		answer         any
+		want, wantNot  []string
+	}{
+		"top": {"/top", "top", v1alpha1.Top{By: "object", OnlyReported: true, Missing: missing}, []string{"Missing: " + missing}, []string{"--history-bytes"}},
+		"why": {"/object?kind=Pod&name=web", "why", v1alpha1.Explanation{Missing: missing, Leader: "a"}, []string{"Missing: " + missing}, []string{"has had no report"}},
+		"why of both": {"/object?kind=Pod&name=web", "why", v1alpha1.Explanation{KnownSince: metav1.NewMicroTime(now), Observe: &v1alpha1.Memory{KnownSince: metav1.NewMicroTime(now.Add(-time.Hour))}},
+			[]string{", what is observed since "}, []string{"Missing"}},
+		"status without the intake": {"/", "status", observe(func(*v1alpha1.PipelineStatus) {}),
+			[]string{missing + ". runbook", "what clients report Not known: see above.", "loki streaming"}, []string{"point them at it", "Apiserver", "Intake"}},
+		"status without observe": {"/", "status", v1alpha1.PipelineStatus{Leader: &v1alpha1.Leader{Identity: "a"}, Missing: missing, Stations: []v1alpha1.Station{{Name: "intake", Healthy: true}}, Apiserver: v1alpha1.Station{Healthy: true}},
+			[]string{missing + ". runbook", "whoever wrote it Not known: see above.", "Apiserver healthy"}, []string{"point them at it", "--history-bytes"}},
+		"status of both": {"/", "status", observe(func(s *v1alpha1.PipelineStatus) { s.Missing, s.Flags = "", nil }), []string{"point them at it", "Apiserver"}, []string{missing}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := pagetest.Empty(now)
+			b.Set(test.resource, test.answer)
+			_, body := serve(t, b).get(t, test.path)
+			wantWords(t, body, test.want...)
+			for _, not := range test.wantNot {
+				if text := words(t, body); strings.Contains(text, not) {
+					t.Errorf("it says %q: %s", not, text)
+				}
+			}
 		})
 	}
 }

@@ -96,16 +96,13 @@ func newHealth(healthy bool) health {
 // newStatus returns the view of a status. led is when there was a leader for the last time, if that is known.
 func newStatus(s *v1alpha1.PipelineStatus, led time.Time) *pipeline {
 	out := &pipeline{PipelineStatus: s, led: led}
-	for _, from := range s.Stations {
+	for _, from := range describe.Stations(s) {
 		if describe.OfLeader(from.Name) {
 			out.In = append(out.In, newStation(from))
 		} else {
 			out.Out = append(out.Out, newStation(from))
 		}
 	}
-	apiserver := newStation(s.Apiserver)
-	apiserver.Name, apiserver.Title = "apiserver", "Apiserver"
-	out.In = append(out.In, apiserver)
 	for _, r := range s.Receivers {
 		out.Receivers = append(out.Receivers, newReceiver(r))
 	}
@@ -116,7 +113,7 @@ func newStatus(s *v1alpha1.PipelineStatus, led time.Time) *pipeline {
 			out.History.Bar.Full = false // it is to be full
 		}
 	}
-	out.Untouched, out.Clients = !reported(s.Stations), docs+"deployment.md#point-clients-at-it"
+	out.Untouched, out.Clients = s.Missing == "" && !reported(s.Stations), docs+"deployment.md#point-clients-at-it"
 	out.summarize()
 	if describe.Leaderless(s) {
 		out.forget(out.In, false)

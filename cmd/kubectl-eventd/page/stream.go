@@ -28,7 +28,7 @@ type frames struct {
 	err   error
 }
 
-// stream sends a tail as server-sent events: item has HTML, note and problem a sentence, lost one after which
+// stream sends a tail as server-sent events: item has HTML, note, missing and problem a sentence, lost one after which
 // the tail goes on with what comes. alive says that eventd has answered or has sent a bookmark, which it does every
 // 4 s: never that this process is there. The id of an event is the cursor from which the next stream resumes.
 func (s *server) stream(w http.ResponseWriter, r *http.Request) {
@@ -107,6 +107,9 @@ func (s *sender) frame(event metav1.WatchEvent) error {
 		if err := s.send("note", "", count(float64(item.Lost))+" steps are missing here: they came faster than they were read."); err != nil {
 			return err
 		}
+	}
+	if item.Missing != "" {
+		return s.send("missing", "", "Missing: "+item.Missing)
 	}
 	if item.Event == nil && item.Step == nil {
 		return s.send("alive", item.ResourceVersion, "")

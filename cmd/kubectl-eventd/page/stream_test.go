@@ -88,6 +88,10 @@ func TestATailSendsWhatComes(t *testing.T) {
 	if got := next(t, lines); got.event != "note" || !strings.Contains(got.data, "1,204 steps are missing") {
 		t.Errorf("%+v", got)
 	}
+	from.Send("BOOKMARK", v1alpha1.TailItem{Missing: "What is observed is not known: \x1b refused"})
+	if got := next(t, lines); got != (sent{event: "missing", data: "Missing: What is observed is not known: ␛ refused"}) {
+		t.Errorf("%+v", got)
+	}
 	from.Send("ADDED", v1alpha1.TailItem{ResourceVersion: "9", Step: &v1alpha1.Step{Action: v1alpha1.ActionSettled, Outcome: "dropped", Cause: "forbidden"}})
 	if got := next(t, lines); got.event != "item" || !strings.Contains(got.data, "forbidden") {
 		t.Errorf("%+v", got)

@@ -180,8 +180,11 @@ type Top struct {
 	// Occurrences is the sum over all keys, those that are not listed included.
 	Occurrences int64 `json:"occurrences"`
 	// OnlyReported: what others write to the apiserver is not counted, since the replica keeps no history.
-	OnlyReported bool      `json:"onlyReported,omitempty"`
-	Items        []TopItem `json:"items"`
+	OnlyReported bool `json:"onlyReported,omitempty"`
+	// Role is --role of the process that answers, and Missing is as in PipelineStatus.
+	Role    string    `json:"role,omitempty"`
+	Missing string    `json:"missing,omitempty"`
+	Items   []TopItem `json:"items"`
 }
 
 // TopItem is one key, of which one field or, by object, Object is set.
@@ -288,9 +291,20 @@ type Explanation struct {
 	// Truncated: older steps or Events are left out, by the limit or by the size of the answer.
 	Truncated bool   `json:"truncated,omitempty"`
 	Leader    string `json:"leader,omitempty"`
-	Steps     []Step `json:"steps"`
+	// Role is --role of the process that answers, and Missing is as in PipelineStatus.
+	Role    string `json:"role,omitempty"`
+	Missing string `json:"missing,omitempty"`
+	// Observe is what those that observe remember, if they are other processes. The plugin sets it.
+	Observe *Memory `json:"observe,omitempty"`
+	Steps   []Step  `json:"steps"`
 	// Events are those of the object that are in the history.
 	Events []TimelineItem `json:"events,omitempty"`
+}
+
+// Memory is how far back the leader of a role remembers.
+type Memory struct {
+	Leader     string           `json:"leader,omitempty"`
+	KnownSince metav1.MicroTime `json:"knownSince"`
 }
 
 // DropList has the last steps by which occurrences were filtered or dropped, or would be; newest first.
@@ -314,4 +328,6 @@ type TailItem struct {
 	// Lost, of a BOOKMARK, is how many steps were not sent, since the client was too slow. In a query over
 	// named namespaces it is 1, since some of them may have been of others.
 	Lost int64 `json:"lost,omitempty"`
+	// Missing, of a BOOKMARK of the plugin, is as in PipelineStatus.
+	Missing string `json:"missing,omitempty"`
 }

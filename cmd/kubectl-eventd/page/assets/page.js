@@ -106,7 +106,7 @@
 
   // held has the lines that came while the tail was paused, newest last.
   const held = [];
-  let source = null, resumeFrom = '', retry = 0;
+  let source = null, resumeFrom = '', retry = 0, missing = '';
 
   function add(lines) {
     for (const line of lines) tail.prepend(line);
@@ -153,6 +153,7 @@
     on('alive', answer);
     on('item', (html) => { answer(); come(line(html)); });
     on('note', (text) => come([note(text)]));
+    on('missing', (text) => { if (text !== missing) come([note(text)]); missing = text; });
     on('ended', () => again(''));
     on('lost', (text) => { come([note(text)]); resumeFrom = null; again(''); });
     on('problem', again);

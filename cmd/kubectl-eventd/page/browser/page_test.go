@@ -215,8 +215,16 @@ func TestTheTailFollows(t *testing.T) {
 	b.key("p")
 	b.until("it is shown", `document.querySelector('#tail li').textContent.includes('while paused')`)
 
+	missing := v1alpha1.TailItem{Missing: "what is observed"} // is said once, however often the stream is opened again
+	first.Send("BOOKMARK", missing)
 	first.End()
 	second := stream(2)
+	second.Send("BOOKMARK", missing)
+	second.Send("ADDED", event("102", "after that"))
+	b.until("the Event after that", `document.querySelector('#tail li').textContent.includes('after that')`)
+	if !b.is(`[...document.querySelectorAll('#tail li.note')].map((li) => li.textContent).join() === 'Missing: what is observed'`) {
+		t.Error("what is missing is not said once")
+	}
 	if asked := backend.Asked(); !strings.Contains(asked[len(asked)-1], "resourceVersion=101&") {
 		t.Errorf("it resumes by %s", asked[len(asked)-1])
 	}
