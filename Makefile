@@ -184,7 +184,7 @@ soak: ## the runs under faults and through failovers in full, about two hours, w
 	@test/upgrade/build.sh >/dev/null
 	@hack/build.sh 'the packages under test' ./...
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/soak test -count=1 -timeout $(SOAKTIMEOUT) -soak -seeds=200 $(SOAKFLAGS)
-	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/ha test -count=1 -parallel=1 -timeout $(SOAKTIMEOUT) -soak $(HAFLAGS)
+	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/ha test -count=1 -timeout $(SOAKTIMEOUT) -soak $(HAFLAGS)
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C cmd/eventd/app test -count=1 -timeout $(SOAKTIMEOUT) -soak -run RotationsFailNoRequest
 
 .PHONY: monitoring

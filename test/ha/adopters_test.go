@@ -36,7 +36,7 @@ func (f *fleet) startTakeovers(t *testing.T) *takeovers {
 // startBehindProxy does so with a fleet behind a proxy.
 func startBehindProxy(t *testing.T, flags ...string) *takeovers {
 	t.Helper()
-	cluster := testenv.Lent(t)
+	cluster := testenv.Shared(t)
 	proxy := faultproxy.New(t, cluster.Config(), 18)
 	credentials := proxy.Config()
 	credentials.BearerToken = replica.Deploy(t, cluster).BearerToken

@@ -21,7 +21,7 @@ import (
 // and terminated. Everything is counted once.
 func TestReportsInBatchesSurviveLeadersThatGo(t *testing.T) {
 	const series = 40
-	cluster := testenv.Lent(t)
+	cluster := testenv.Shared(t)
 	f := startFleet(t, cluster, shortLease...)
 	namespace := cluster.Namespace(t)
 	b := pipeline.NewRecordBroadcaster()

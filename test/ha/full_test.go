@@ -19,7 +19,7 @@ import (
 // The only follower is full: clients wait for their writes, except those of deferred ones. When
 // another follower holds everything, the leader is killed, and nothing is lost.
 func TestFollowerThatIsFullConfirmsNothing(t *testing.T) {
-	l := startLoadAt(t, many(), testenv.Lent(t), deferAll...)
+	l := startLoadAt(t, many(), testenv.Shared(t), deferAll...)
 	leader := l.waitFollowed(replicas - 1)
 	small, other := l.standby(leader, 0), l.standby(leader, 1)
 	small.options.Flags = append(slices.Clone(small.options.Flags), "--max-held-bytes=256Ki")
@@ -69,7 +69,7 @@ func TestFollowerThatIsFullConfirmsNothing(t *testing.T) {
 // the sessions and in memory is reported.
 func TestFollowersHoldUpToTheirMaximum(t *testing.T) {
 	most := longrun.Either(96<<20, 2<<20)
-	f := startFleet(t, testenv.Lent(t), append(deferAll, fmt.Sprint("--max-held-bytes=", most), "--max-pending-series=200000", "--max-pending-bytes=1Gi")...)
+	f := startFleet(t, testenv.Shared(t), append(deferAll, fmt.Sprint("--max-held-bytes=", most), "--max-pending-series=200000", "--max-pending-bytes=1Gi")...)
 	leader := f.waitFollowed(replicas - 1)
 	follower := f.standby(leader, 0)
 	for n := range replicas - 1 {

@@ -37,7 +37,9 @@ func TestApiserverThatIsAwayForLongCostsNothing(t *testing.T) {
 
 func makeOutages(t *testing.T, length time.Duration, full, short int) (away []time.Duration) {
 	t.Helper()
-	t.Parallel()
+	if !*longrun.Full { // which uses the machine alone
+		t.Parallel() // it mostly waits for a control plane of its own
+	}
 	l := startLoad(t, testenv.StartForTest(t, testenv.Options{}))
 	l.roles = l.watchRoles()
 	repeat(t, full, short, func(int) { away = append(away, l.makeOutage(length)) })
@@ -108,7 +110,7 @@ func cutWithoutHandover(t *testing.T, mayTimeOut bool, which func(f *fleet, lead
 	// A cut is longer than the default lease, or in a short run than a standby takes to
 	// close a connection on which the leader is silent. So clients are told to retry.
 	length := longrun.Either(20*time.Second, 6*time.Second)
-	l := startLoad(t, testenv.Lent(t))
+	l := startLoad(t, testenv.Shared(t))
 	l.roles = l.watchRoles()
 	repeat(t, 10, 2, func(i int) {
 		b := l.observe()

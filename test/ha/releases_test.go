@@ -11,7 +11,7 @@ import (
 // A leader of one release is killed when only a standby of the other one holds what it has answered 202,
 // in both directions: nothing is lost, and nothing counts twice.
 func TestReleasesHoldWhatTheOtherHasAnswered(t *testing.T) {
-	cluster := testenv.Lent(t)
+	cluster := testenv.Shared(t)
 	x := startFleetOf(t, cluster, replica.Deploy(t, cluster), []string{upgrade.Previous(t), ""}, deferring...).startTakeovers(t)
 	led := map[string]bool{}
 	repeat(t, 10, 2, func(int) {

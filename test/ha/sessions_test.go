@@ -24,7 +24,7 @@ func (f *fleet) waitFollowed(followers int) *member {
 // All replicas follow the leader, whoever that is, and a process ends in order with its
 // sessions.
 func TestReplicasFollowTheLeader(t *testing.T) {
-	f := startFleet(t, testenv.Lent(t), shortLease...)
+	f := startFleet(t, testenv.Shared(t), shortLease...)
 	leader := f.waitFollowed(replicas - 1)
 	restart := func(m *member, end func()) {
 		t.Helper()

@@ -46,7 +46,7 @@ func (h *handovers) finish(t *testing.T, also ...*deferred) {
 // one continues at once, and nothing is lost or counted twice.
 func TestLeaderHandsOver(t *testing.T) {
 	least := longrun.Either(5000, 500)
-	l := startLoad(t, testenv.Lent(t), deferAll...)
+	l := startLoad(t, testenv.Shared(t), deferAll...)
 	o := l.newDeferred(least)
 	h := &handovers{load: l}
 	repeat(t, 50, 3, func(int) {
@@ -72,7 +72,7 @@ func TestLeaderHandsOver(t *testing.T) {
 
 // All replicas are restarted, one after the other, as a rollout does.
 func TestRollingRestartLosesNothing(t *testing.T) {
-	l := startLoad(t, testenv.Lent(t))
+	l := startLoad(t, testenv.Shared(t))
 	h := &handovers{load: l}
 	gaps := map[bool]durations{} // by whether it was the leader
 	repeat(t, 5, 2, func(int) {

@@ -34,7 +34,7 @@ type storm struct {
 // followers, then to one that they cannot reach. Then nothing is answered 202, each series is written
 // once in 10 s at most, and nobody waits for much more than a second.
 func TestStormWhileAllFollowersAreLate(t *testing.T) {
-	cluster := testenv.Lent(t)
+	cluster := testenv.Shared(t)
 	f := startFleet(t, cluster, deferAll...)
 	s := &storm{deferred: f.newDeferred(longrun.Either(10_000, 100))}
 	s.leader, _ = f.leader()

@@ -48,7 +48,7 @@ type pair struct{ standby, leader string }
 func startRollouts(t *testing.T, binary string) *rollouts {
 	t.Helper()
 	const moreRecorders = 3
-	cluster := testenv.Lent(t)
+	cluster := testenv.Shared(t)
 	replica.DeployObserve(t, cluster)
 	r := &rollouts{forwarded: map[pair]float64{}}
 	r.out = startDeliveringFleet(t, cluster, func(credentials *rest.Config, flags []string) *fleet {

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,6 +65,44 @@ func TestIdleConnectionsOfAnAddressKeepNobodyOut(t *testing.T) {
 			}
 		},
 	}.run(t, g)
+}
+
+// answers has the server answer frames of which it serves none, and reads nothing of that, until ctx ends or the server
+// closes the connection: pings, until the sockets are full, and then headers with a long name that is none.
+func answers(ctx context.Context, t *testing.T, a *account, from string) {
+	dialer := &tls.Dialer{Config: a.tlsConfig(t, "h2"), NetDialer: &net.Dialer{
+		LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)},
+		Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+		},
+	}}
+	conn, err := dialer.DialContext(ctx, "tcp", a.hostPort())
+	if err != nil {
+		return // refused
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	pings := bytes.Repeat([]byte("\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"), 1000)
+	var block bytes.Buffer
+	_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: strings.Repeat("\x01", 15_900), Value: "a", Sensitive: true})
+	_, err = io.WriteString(conn, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	for i := 0; i < 20 && err == nil; i++ {
+		_, err = conn.Write(pings)
+	}
+	framer := http2.NewFramer(conn, nil)
+	for id := uint32(1); err == nil; id += 2 {
+		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+	}
+}
+
+// Without credentials, a client can have the server answer what is no request.
+func TestAnswersToNoRequestTakeNoMemory(t *testing.T) {
+	g := eventdTarget(t)
+	attacker := g.account(t, "attacker")
+	siege{allowed: limits{peak: 256, p99: usual.p99}, lasts: 6 * time.Second, attack: func(ctx context.Context) {
+		var n atomic.Int64
+		crowd(ctx, 60, 30, func() { answers(ctx, t, attacker, fmt.Sprint("127.0.0.", 66+n.Add(1)%3)) })
+	}}.run(t, g)
 }
 
 // stalledConns are HTTP/2 connections whose client reads no answer: its flow-control

@@ -16,8 +16,6 @@ var shared struct {
 	start     sync.Once
 	plane     *ControlPlane
 	err       error
-	// lent has those of Lent that no test uses, nil if they were not started yet.
-	lent chan *ControlPlane
 }
 
 // Main runs the tests of a package, for which Shared starts a control plane, and returns
@@ -42,24 +40,14 @@ type runner struct {
 
 func (r runner) Run() int {
 	shared.options, shared.available = r.options, true
-	shared.lent = make(chan *ControlPlane, mostLent)
-	for range mostLent {
-		shared.lent <- nil
-	}
 	code := r.m.Run()
 	shared.available = false
-	planes := []*ControlPlane{shared.plane}
-	for range mostLent {
-		planes = append(planes, <-shared.lent)
+	if shared.plane == nil {
+		return code
 	}
-	for _, p := range planes {
-		if p == nil {
-			continue
-		}
-		if err := p.Stop(); err != nil {
-			fmt.Fprintf(os.Stderr, "testenv: %v\n", err)
-			code = max(code, 1)
-		}
+	if err := shared.plane.Stop(); err != nil {
+		fmt.Fprintf(os.Stderr, "testenv: %v\n", err)
+		return max(code, 1)
 	}
 	return code
 }
@@ -70,7 +58,9 @@ func (r runner) Run() int {
 func Shared(t testing.TB) *ControlPlane {
 	t.Helper()
 	SkipIfShort(t)
-	requireMain(t)
+	if !shared.available {
+		t.Fatal("testenv: no control plane: this package's TestMain must call testenv.Main")
+	}
 	// Not bound to a test or a signal: the control plane ends with the test binary.
 	shared.start.Do(func() { shared.plane, shared.err = Start(context.Background(), shared.options) })
 	if shared.err != nil {
@@ -80,38 +70,6 @@ func Shared(t testing.TB) *ControlPlane {
 		t.Fatalf("testenv: %v", err)
 	}
 	return shared.plane
-}
-
-// mostLent is how many tests that call Lent run at once.
-const mostLent = 2
-
-// Lent is Shared for tests of which each needs a control plane for itself, such as for the Lease of eventd. They wait
-// for one, and run beside each other.
-func Lent(t *testing.T) *ControlPlane {
-	t.Helper()
-	SkipIfShort(t)
-	requireMain(t)
-	t.Parallel()
-	plane := <-shared.lent
-	t.Cleanup(func() { shared.lent <- plane })
-	if plane == nil {
-		started, err := Start(context.Background(), shared.options)
-		if err != nil {
-			t.Fatalf("testenv: %v", err)
-		}
-		plane = started
-	}
-	if err := plane.check(); err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
-	return plane
-}
-
-func requireMain(t testing.TB) {
-	t.Helper()
-	if !shared.available {
-		t.Fatal("testenv: no control plane: this package's TestMain must call testenv.Main")
-	}
 }
 
 // SkipIfShort skips a test that needs a control plane if the tests are run with -short,

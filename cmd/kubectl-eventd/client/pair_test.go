@@ -18,6 +18,7 @@ import (
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
 	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/servertest"
 )
 
@@ -341,6 +342,25 @@ func TestAnExplanationOfBothHasBothMemories(t *testing.T) {
 	if got := why.Observe; why.Leader != "intake" || !why.KnownSince.Equal(new(at(10))) || got == nil || got.Leader != want.Leader || !got.KnownSince.Equal(&want.KnownSince) {
 		t.Errorf("got %s since %s, and %+v", why.Leader, why.KnownSince, why.Observe)
 	}
+}
+
+// One that hangs is not waited for as long as a request may take, and its connection is not used again.
+func TestOneThatHangsDoesNotHoldUpTheAnswerOfTheOther(t *testing.T) {
+	t.Parallel()
+	var scene *pairScene
+	eventd := newPair(t, client.ConnectAuto, ofIntake, ofObserve, func(s *pairScene) { scene, s.hanging = s, v1alpha1.ObserveGroupName })
+	ask := func() (why v1alpha1.Explanation) {
+		if err := eventd.Get(t.Context(), "why", nil, &why); err != nil {
+			t.Fatal(err)
+		}
+		return why
+	}
+	if want, got := "What is observed and delivered is not known: querying observe.eventd.io: no answer within 2s of that of the other role", ask().Missing; got != want {
+		t.Errorf("missing is %q, not %q", got, want)
+	}
+	scene.cluster.Observe(servertest.NewEventd(t, ofObserve))
+	// A request that was given up takes a moment to leave its connection.
+	await.Within(t, 15*time.Second, "an answer of the next leader", func() bool { return ask().Missing == "" })
 }
 
 // Of two that do not answer, the error names both, unless one is not installed.
