@@ -20,13 +20,14 @@ func FlowOf(user, namespace string) Flow {
 	return f
 }
 
-// Rightless is the User of all users of a tenant that have no rights. So they have no more by being many.
-const Rightless = "\x00rightless"
+// Rightless is the User of all users of a tenant that have no rights, and Unproven that of all of whose rights nothing
+// is known yet. So they have no more by being many.
+const Rightless, Unproven = "\x00rightless", "\x00unproven"
 
-// OfRightless returns the flow of the rightless users of the tenant.
-func (f Flow) OfRightless() Flow {
+// Of returns the flow of the users of the tenant that are Rightless or Unproven.
+func (f Flow) Of(group string) Flow {
 	if f.User != "" {
-		f.User = Rightless
+		f.User = group
 	}
 	return f
 }

@@ -32,8 +32,8 @@ func TestFlowOfAUserIsThatOfItsTenant(t *testing.T) {
 		robot:  {Flow{team, robot, "n"}, Flow{team, Rightless, "n"}},
 	} {
 		f := FlowOf(user, "n")
-		if f != want.flow || f.OfRightless() != want.rightless {
-			t.Errorf("%s is of %q, without rights of %q", user, f, f.OfRightless())
+		if f != want.flow || f.Of(Rightless) != want.rightless {
+			t.Errorf("%s is of %q, without rights of %q", user, f, f.Of(Rightless))
 		}
 	}
 }

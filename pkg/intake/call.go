@@ -58,12 +58,9 @@ type call struct {
 	// read by flow, maybe while the handler still runs.
 	user          string
 	authenticated atomic.Bool
-	// rightless: the caller has no right, as far as it is known. Set by flowControl.knownFlow and flowControl.decided;
-	// read by flowOf.
-	rightless atomic.Bool
-	// entitled: the caller has a right, as far as it is known. Set by flowControl.knownFlow and flowControl.decided;
-	// read by charged.
-	entitled atomic.Bool
+	// standing is what is known of the caller's rights. Set by flowControl.knownFlow and flowControl.decided; read by
+	// flowOf.
+	standing atomic.Int32
 	// granted: a right of the caller was recorded recently. Set by flowControl.knownFlow; read by flowControl.decided.
 	granted bool
 	// accepted makes a success 202 Accepted. Set by the storage; read by handlerResponse.
@@ -96,16 +93,6 @@ func callOf(ctx context.Context) *call {
 // unanswered reports whether the handler that has returned has neither responded nor begun a session.
 func (c *call) unanswered() bool { return c.response.code == 0 && c.session.Load() == nil }
 
-// charged is flow for the response: it counts as one of the rightless as long as no right of its caller is known. So
-// callers that are refused before they are authorized have no more by being many.
-func (c *call) charged(req *http.Request) flow {
-	f := c.flow(req)
-	if c.authenticated.Load() && !c.entitled.Load() {
-		return f.OfRightless()
-	}
-	return f
-}
-
 // flow returns the flow of a request and its response: that of the caller in all its
 // namespaces or, if it is not authenticated, of its address.
 func (c *call) flow(req *http.Request) flow {
@@ -115,11 +102,22 @@ func (c *call) flow(req *http.Request) flow {
 	return flowOfAddress(req)
 }
 
-// flowOf returns the flow of a user in a namespace, as far as its rights are known.
+// flowOf returns the flow of a user in a namespace: its own once a right of it is known. So those that are refused before
+// they are authorized have no more by being many.
 func (c *call) flowOf(user, namespace string) flow {
 	f := shares.FlowOf(user, namespace)
-	if c.rightless.Load() {
-		return f.OfRightless()
+	switch c.standing.Load() {
+	case unproven:
+		return f.Of(shares.Unproven)
+	case rightless:
+		return f.Of(shares.Rightless)
 	}
 	return f
 }
+
+// What is known of the rights of a caller.
+const (
+	unproven  int32 = iota // nothing
+	rightless              // it has none
+	entitled               // it has one
+)

@@ -42,7 +42,7 @@ const (
 //     recently or verify locally, otherwise in that of its address;
 //   - is authenticated, with a TokenReview that waits for its fair turn;
 //   - moves to the flow of the authenticated caller, and is refused if its tenant or user has too many unread answers;
-//   - moves to the flow of the user that is authorized, if it was in that of users without rights;
+//   - moves to the flow of the user that is authorized, if it was in that of users without rights or unproven ones;
 //   - waits for a seat of its flow, has it while it is decoded and handled, and releases
 //     it while it waits for a name or for its write.
 //
@@ -182,6 +182,9 @@ func (r *inFlight) release() { r.shares.Release(r.flow, r.size) }
 
 // moveTo acquires another one, and releases the former one. If that fails, it changes nothing.
 func (r *inFlight) moveTo(moved inFlight) bool {
+	if moved == *r {
+		return true
+	}
 	if !moved.acquire() {
 		return false
 	}
@@ -218,8 +221,12 @@ func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
 	call := callOf(req.Context())
 	known, ok := c.callers.holder(req.Context())
 	call.granted = time.Since(known.rights.granted) < grantedPeriod
-	call.entitled.Store(known.rights.some())
-	call.rightless.Store(known.rights.none() || !known.rights.some() && !c.needsRight(req))
+	switch {
+	case known.rights.some():
+		call.standing.Store(entitled)
+	case known.rights.none() || !c.needsRight(req):
+		call.standing.Store(rightless)
+	}
 	if !ok {
 		return flow{}, false
 	}
@@ -253,18 +260,18 @@ func (c *flowControl) decided(req *http.Request, err error) error {
 	call := callOf(req.Context())
 	switch {
 	case err == nil && c.needsRight(req):
-		call.entitled.Store(true)
 		if !call.granted {
 			c.callers.known.decided(call.credential, true)
 		}
-		if r := &call.inFlight; call.rightless.Swap(false) && !r.moveTo(inFlight{r.shares, shares.FlowOf(call.user, r.flow.Namespace), r.size}) {
+		r := &call.inFlight
+		own := inFlight{r.shares, shares.FlowOf(call.user, r.flow.Namespace), r.size}
+		if call.standing.Swap(entitled) != entitled && !r.moveTo(own) {
 			c.metrics.refused.WithLabelValues(refusedShare).Inc()
 			return tooMany(refusedShare)
 		}
 	case err != nil && apierrors.IsForbidden(err):
 		c.callers.known.decided(call.credential, false)
-		call.entitled.Store(false)
-		call.rightless.Store(true)
+		call.standing.Store(rightless)
 	}
 	return err
 }
@@ -291,7 +298,7 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 		}
 		call.user = caller.GetName()
 		call.authenticated.Store(true)
-		if (r.shares != to || r.flow != f) && !r.moveTo(c.newInFlight(to, f, req)) {
+		if !r.moveTo(c.newInFlight(to, f, req)) {
 			c.refuseFlow(w, req, to, f, refusedShare)
 			return
 		}

@@ -121,18 +121,18 @@ func TestCallersWithoutRightsShareAFlow(t *testing.T) {
 		after  string // after it, and of the response
 	}
 	forbidden, undecided := apierrors.NewForbidden(schema.GroupResource{}, "", nil), unavailable("")
-	none := shares.Rightless
+	none, unknown := shares.Rightless, shares.Unproven
 	for of, steps := range map[string][]step{
-		"no rights":         {{err: forbidden, before: name, after: none}, {err: forbidden, before: none, after: none}},
-		"the right":         {{before: name, after: name}, {before: name, after: name}},
-		"a right, not this": {{before: name, after: name}, {err: forbidden, before: name, after: none}, {before: name, after: name}},
-		"a right at last":   {{err: forbidden, before: name, after: none}, {before: none, after: name}, {before: name, after: name}},
-		"a right no more": {{before: name, after: name}, {err: forbidden, before: name, after: none},
+		"no rights":         {{err: forbidden, before: unknown, after: none}, {err: forbidden, before: none, after: none}},
+		"the right":         {{before: unknown, after: name}, {before: name, after: name}},
+		"a right, not this": {{before: unknown, after: name}, {err: forbidden, before: name, after: none}, {before: name, after: name}},
+		"a right at last":   {{err: forbidden, before: unknown, after: none}, {before: none, after: name}, {before: name, after: name}},
+		"a right no more": {{before: unknown, after: name}, {err: forbidden, before: name, after: none},
 			{err: forbidden, later: grantedFor, before: none, after: none}},
-		"that of everybody":          {{path: version, before: none, after: none}, {before: name, after: name}, {path: version, before: name, after: name}},
-		"a path that needs a right":  {{path: metrics, before: name, after: name}, {path: version, before: name, after: name}},
-		"nothing that was decided":   {{err: undecided, before: name, after: name}, {err: undecided, before: name, after: name}},
-		"no rights, and not decided": {{err: forbidden, before: name, after: none}, {err: undecided, before: none, after: none}},
+		"that of everybody":          {{path: version, before: none, after: none}, {before: unknown, after: name}, {path: version, before: name, after: name}},
+		"a path that needs a right":  {{path: metrics, before: unknown, after: name}, {path: version, before: name, after: name}},
+		"nothing that was decided":   {{err: undecided, before: unknown, after: unknown}, {err: undecided, before: unknown, after: unknown}},
+		"no rights, and not decided": {{err: forbidden, before: unknown, after: none}, {err: undecided, before: none, after: none}},
 	} {
 		bubble(t, of, func(t *testing.T) {
 			c := testFlowControl()

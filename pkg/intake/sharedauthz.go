@@ -130,7 +130,7 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 		f = shares.FlowOf(user.GetName(), "")
 	}
 	if !last.allowed { // reviews of what was allowed before do not wait behind those of any number of other names
-		f = f.OfRightless()
+		f = f.Of(shares.Rightless)
 	}
 	begun := time.Now()
 	limited := s.reviews.run(ctx, f, func() {
