@@ -169,7 +169,6 @@ func sendHello(t *testing.T, to net.Conn, bytes int) {
 	}
 }
 
-// What comes before the first request is limited, whatever it is, and what comes after it is not.
 // Before the first request and after it, bytes that are not of a request are limited. Those of requests are not.
 func TestBytesOfNoRequestAreLimited(t *testing.T) {
 	e := startEdge(t, 100)
@@ -332,6 +331,10 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 		"HTTP/2, wrong headers without an end": {func(t *testing.T, e *edge) { e.readNothing(t, wrong) }, MaxConnectionBytes + waits},
 	} {
 		t.Run(name, func(t *testing.T) {
+			await.Until(t, "no connection of another test is served", func() bool {
+				stacks := make([]byte, 1<<20)
+				return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("net/http.(*conn).serve"))
+			})
 			e := startEdge(t, 3*each)
 			before := inUse()
 			for range each {
