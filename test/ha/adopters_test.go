@@ -140,7 +140,7 @@ func TestLeaderThatIsKilledInATakeoverLosesNothing(t *testing.T) {
 func TestHolderThatIsTerminatedHandsOver(t *testing.T) {
 	// It waits for two of these, and the next leader, once it has started, for one.
 	x := startBehindProxy(t, "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s")
-	repeat(t, 10, 2, func(int) {
+	repeat(t, 10, 1, func(int) {
 		leader, _ := x.leader()
 		next, holder := x.standby(leader, 0), x.standby(leader, 1)
 		next.terminate()

@@ -286,7 +286,7 @@ const batch = 512
 // delivered again, with the same IDs.
 func TestEventsAreDeliveredThoughLeadersAreKilled(t *testing.T) {
 	d := startDelivering(t)
-	d.wantDelivered(t, 50, 2, func(perSecond int) int { return 2*perSecond + batch }, func(leader *member) {
+	d.wantDelivered(t, 50, 1, func(perSecond int) int { return 2*perSecond + batch }, func(leader *member) {
 		leader.kill()
 		d.otherLeader(leader)
 		leader.start()
@@ -296,5 +296,5 @@ func TestEventsAreDeliveredThoughLeadersAreKilled(t *testing.T) {
 // The leader is terminated in order: it stores the cursor.
 func TestEventsAreDeliveredThoughLeadersAreTerminated(t *testing.T) {
 	d := startDelivering(t)
-	d.wantDelivered(t, 50, 2, func(int) int { return batch }, (*member).restart)
+	d.wantDelivered(t, 50, 1, func(int) int { return batch }, (*member).restart)
 }

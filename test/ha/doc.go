@@ -4,7 +4,7 @@
 // the apiserver itself, and all replicas one after the other. It also runs them beside
 // those of the previous release, which test/upgrade builds.
 //
-//	go test ./test/ha               # each scenario a few times
+//	go test ./test/ha               # each scenario once or twice
 //	go test -C test/ha -soak        # in full, with figures; make soak
 //	EVENTD_PREVIOUS=FILE go test ./test/ha -run 'Upgrade|Releases' # beside the eventd in a file
 //

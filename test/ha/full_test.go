@@ -19,7 +19,7 @@ import (
 // The only follower is full: clients wait for their writes, except those of deferred ones. When
 // another follower holds everything, the leader is killed, and nothing is lost.
 func TestFollowerThatIsFullConfirmsNothing(t *testing.T) {
-	l := startLoadAt(t, many(), testenv.Shared(t), deferAll...)
+	l := startLoadAt(t, many(), testenv.Shared(t), append(deferAll, shortLease...)...)
 	leader := l.waitFollowed(replicas - 1)
 	small, other := l.standby(leader, 0), l.standby(leader, 1)
 	small.options.Flags = append(slices.Clone(small.options.Flags), "--max-held-bytes=256Ki")

@@ -23,7 +23,7 @@ const (
 // The apiserver is killed and started again. If it is back in time, the leader keeps
 // its lease; else there is a new term. Nothing is lost.
 func TestApiserverThatIsRestartedCostsNothing(t *testing.T) {
-	away := makeOutages(t, 0, 5, 2)
+	away := makeOutages(t, 0, 5, 1)
 	if *longrun.Full && slices.Min(away) >= inTime {
 		t.Errorf("the apiserver was never back within %s: %v", inTime, away)
 	}
@@ -32,7 +32,7 @@ func TestApiserverThatIsRestartedCostsNothing(t *testing.T) {
 // The apiserver is away for longer than the renew deadline: nobody leads meanwhile,
 // and nothing that was accepted is lost.
 func TestApiserverThatIsAwayForLongCostsNothing(t *testing.T) {
-	makeOutages(t, longrun.Either(time.Minute, defaultRenewDeadline+defaultRetryPeriod), 3, 2)
+	makeOutages(t, longrun.Either(time.Minute, defaultRenewDeadline+defaultRetryPeriod), 3, 1)
 }
 
 func makeOutages(t *testing.T, length time.Duration, full, short int) (away []time.Duration) {

@@ -20,7 +20,7 @@ func TestDeferredOccurrencesSurviveALeaderThatIsKilled(t *testing.T) {
 	l := startLoad(t, testenv.Shared(t), deferAll...)
 	o := l.newDeferred(least)
 	var killed []time.Time
-	repeat(t, 10, 2, func(int) {
+	repeat(t, 10, 1, func(int) {
 		leader := l.waitFollowed(replicas - 1)
 		var posting sync.WaitGroup
 		posting.Go(func() { o.postAll(o.all) })
@@ -65,7 +65,7 @@ func TestOnlyWhatNoReplicaHoldsAnyMoreIsLost(t *testing.T) {
 	l := startLoadAt(t, many(), testenv.Shared(t), append(deferAll, shortLease...)...)
 	var killed []time.Time
 	most := 0
-	repeat(t, 10, 2, func(int) {
+	repeat(t, 10, 1, func(int) {
 		leader := l.waitFollowed(replicas - 1)
 		third := l.standby(leader, 1)
 		third.signal(syscall.SIGTERM)

@@ -49,7 +49,7 @@ func TestLeaderHandsOver(t *testing.T) {
 	l := startLoad(t, testenv.Shared(t), deferAll...)
 	o := l.newDeferred(least)
 	h := &handovers{load: l}
-	repeat(t, 50, 3, func(int) {
+	repeat(t, 50, 2, func(int) {
 		o.postAll(o.all)
 		b := l.observe()
 		if n := b.leader.read("eventd_sink_deferred_series"); n < float64(least) {
@@ -75,7 +75,7 @@ func TestRollingRestartLosesNothing(t *testing.T) {
 	l := startLoad(t, testenv.Shared(t))
 	h := &handovers{load: l}
 	gaps := map[bool]durations{} // by whether it was the leader
-	repeat(t, 5, 2, func(int) {
+	repeat(t, 5, 1, func(int) {
 		for _, m := range l.members {
 			b := l.observe()
 			signalled := time.Now()

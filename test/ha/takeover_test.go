@@ -228,7 +228,7 @@ func kill(l *load, leader *member, _ int) (replaced time.Time, end func()) {
 
 // The leader is killed: the next one writes what it has left.
 func TestLeaderThatIsKilledLosesNothing(t *testing.T) {
-	first := fault{full: 50, short: 2, begin: kill}.wantNothingLost(t)
+	first := fault{full: 50, short: 1, begin: kill}.wantNothingLost(t)
 	for percent, limit := range map[int]time.Duration{50: 3200 * time.Millisecond, 99: 4 * time.Second} {
 		if took := first.percentile(percent); *longrun.Full && took > limit {
 			t.Errorf("the first write of the new leader is committed after %s (p%d)", took, percent)
@@ -259,7 +259,7 @@ func TestLeaderThatWasCutOffFromItsFollowersIsKilled(t *testing.T) {
 // before they can. It has answered nothing that only it holds.
 func TestLeaderIsKilledWhileItsFollowersAreCutOff(t *testing.T) {
 	var c cuts
-	fault{full: 100, short: 2, hangs: true, begin: func(l *load, leader *member, i int) (time.Time, func()) {
+	fault{full: 100, short: 1, hangs: true, begin: func(l *load, leader *member, i int) (time.Time, func()) {
 		c.load = l
 		began, commits := time.Now(), len(l.journal.since(time.Time{}))
 		leader.peers.Cut()
