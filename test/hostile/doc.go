@@ -2,7 +2,7 @@
 // affect anybody but the attacker.
 //
 // Each attack is one test. It runs while a victim in another namespace reports ten Events
-// per second, and logs what that notices. An attack that applies to a kube-apiserver, too,
-// is also run there, for comparison. CI runs a short form; -soak runs each attack as long
-// as its figures need.
+// per second, and logs what that notices. CI runs a short form; -soak runs each attack as
+// long as its figures need, and one that applies to a kube-apiserver, too, also there, for
+// comparison.
 package hostile

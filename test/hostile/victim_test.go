@@ -161,10 +161,12 @@ func (s siege) run(t *testing.T, g *target) {
 	}
 }
 
-// both attacks eventd, and for comparison the kube-apiserver.
+// both attacks eventd, and in full runs the kube-apiserver for comparison.
 func both(t *testing.T, f func(t *testing.T, g *target)) {
 	t.Run("eventd", func(t *testing.T) { f(t, eventdTarget(t)) })
-	t.Run("kube-apiserver", func(t *testing.T) { f(t, apiserverTarget(t)) })
+	if *longrun.Full {
+		t.Run("kube-apiserver", func(t *testing.T) { f(t, apiserverTarget(t)) })
+	}
 }
 
 // crowd calls f from n goroutines at the given rate until ctx ends. Without a rate the
