@@ -35,6 +35,9 @@ MODULE := github.com/eventd/eventd
 UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter internal/replication/model test/sizing \
 	internal/eventsize internal/fairlru internal/identity pkg pkg/config/v1alpha1 pkg/occurrence pkg/sink/internal/scheduler \
 	hack/configschema hack/configuration hack/sizing test/metrics test/stored)
+# The tests of these packages run eventd as a process, compiled as it is deployed: the race detector would see the clients
+# alone, whose CPU they share with it. The longest is first.
+PROCESSES := $(addprefix $(MODULE)/test/,ha deploy e2e)
 # This package measures latency and memory, so it runs alone and without the race
 # detector.
 MEASURED := $(MODULE)/test/hostile
@@ -46,9 +49,9 @@ MONITORING := $(MODULE)/test/monitoring
 UNCHECKED := $(addprefix $(MODULE)/test/,deploy destinations e2e ha hostile monitoring out soak testenv)
 # The packages that take longest, with which make test and make check begin, and how many run at once: more than
 # there are processors, since many tests wait most of the time. Those against a control plane wait less.
-SLOWEST := $(addprefix $(MODULE)/,test/ha cmd/eventd/app test/out internal/relay pkg/sink pkg/intake pkg/history pkg/delivery \
-	test/deploy test/e2e pkg/election hack/bench pkg/pipeline)
-TESTATONCE ?= 3
+SLOWEST := $(addprefix $(MODULE)/,cmd/eventd/app test/out internal/relay pkg/sink pkg/intake pkg/history pkg/delivery \
+	pkg/election hack/bench pkg/pipeline)
+TESTATONCE ?= 2
 CHECKATONCE ?= 4
 # A process ends at once, not after a second in which goroutines that are left may race. make test
 # has that second.
@@ -134,7 +137,18 @@ test: ## every test, those against the local control plane included
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
-	@tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(MEASURED) $(MONITORING) $(BROWSER)))"; \
+	@$(MAKE) --no-print-directory -j2 test-processes test-packages test-modules
+	@echo '• attacks on a running eventd, by themselves'
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/hostile test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+
+.PHONY: test-processes
+test-processes:
+	@echo '• processes of eventd, without the race detector'
+	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -vet=off -p 2 -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PROCESSES)
+
+.PHONY: test-packages
+test-packages:
+	@tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(PROCESSES) $(MEASURED) $(MONITORING) $(BROWSER)))"; \
 	live="$$({ printf '%s\n' $(UNCHECKED); \
 		$(GO) list -f '{{range .TestImports}}{{println $$.ImportPath .}}{{end}}{{range .XTestImports}}{{println $$.ImportPath .}}{{end}}' ./... | \
 		sed -n 's| $(MODULE)/test/testenv$$||p'; } | sort -u | grep -xF "$$tested")"; \
@@ -144,8 +158,9 @@ test: ## every test, those against the local control plane included
 	$(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$(echo "$$tested" | grep -vxF "$$live")
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
 	$(AS_DEPLOYED) $(GO) test -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
-	@echo '• attacks on a running eventd, by themselves'
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/hostile test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+
+.PHONY: test-modules
+test-modules:
 	@echo '• the same as a controller that imports eventd sees it'
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/dropin test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• the same as a module that can import nothing but pkg/'

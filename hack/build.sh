@@ -37,8 +37,12 @@ trap 'exit 143' TERM HUP
 # A package that is not stale is not compiled again, and so does not count.
 total=$(go list -deps -f '{{if .Stale}}x{{end}}' "$@" | grep -c x || true)
 : >"$work/log"
-# -v says which package is being compiled.
-go build -v ${OUT:+-o "$OUT"} "$@" 2>"$work/log" &
+# -v says which package is being compiled. "go build" would link the commands, too.
+if [ -n "${OUT:-}" ]; then
+	go build -v -o "$OUT" "$@" 2>"$work/log" &
+else
+	go list -v -export -f '' "$@" 2>"$work/log" >/dev/null &
+fi
 build=$!
 started=$(date +%s)
 while kill -0 "$build" 2>/dev/null; do
