@@ -8,8 +8,8 @@ import "sync"
 //
 //   - a tenant may use at most as much as is free;
 //   - each of its namespaces, beyond the first use, at most half as much as is free;
-//   - each of its users, beyond the first use, at most twice as much as its tenant may still use there, and all
-//     Rightless ones together, like all Unproven ones, at most half as much.
+//   - each of its users, beyond the first use, at most twice as much as its tenant may still use there, all Unproven
+//     ones together as one user, and all Rightless ones together at most half as much.
 //
 // So a single tenant uses at most a half, in one namespace a third; two tenants use a third
 // each. One user of several uses at most two fifths, in one namespace a quarter; the rightless a quarter, and a seventh.
@@ -92,7 +92,7 @@ func (s *Shares) available(f Flow) int64 {
 		n = min(n, free/2-own)
 	}
 	switch own := s.flows[f.ofUser()]; {
-	case f.User == Rightless || f.User == Unproven:
+	case f.User == Rightless:
 		n = min(n, n/2-own)
 	case f.User != "" && own > 0:
 		n = min(n, 2*n-own)

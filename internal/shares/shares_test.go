@@ -30,7 +30,7 @@ func TestSharesLeaveAPartFree(t *testing.T) {
 		"one user, four namespaces":       {[]Flow{user("a", "1"), user("a", "2"), user("a", "3"), user("a", "4")}, 1, []int64{7, 6, 6, 6}},
 		"two users":                       {[]Flow{user("a", "n"), user("b", "n")}, 1, []int64{9, 9}},
 		"rightless users":                 {[]Flow{user(Rightless, "n")}, 1, []int64{9}},
-		"unproven and rightless users":    {[]Flow{user(Unproven, "n"), user(Rightless, "n")}, 1, []int64{6, 6}},
+		"unproven and rightless users":    {[]Flow{user(Unproven, "n"), user(Rightless, "n")}, 1, []int64{11, 6}},
 		"a user and the rightless":        {[]Flow{user("a", "n"), user(Rightless, "n")}, 1, []int64{11, 6}},
 		"users of a tenant, and another":  {[]Flow{user("a", "n"), user("b", "n"), user("c", "n"), namespace(1, 1)}, 1, []int64{6, 6, 6, 15}},
 		"in large pieces":                 {[]Flow{namespace(1, 1)}, 7, []int64{21}},
@@ -78,7 +78,7 @@ func TestUserFindsAPartOfItsTenantFree(t *testing.T) {
 	}{
 		"nobody":                     {nil, 250},
 		"the rightless":              {[]Flow{user(Rightless)}, 143},
-		"the rightless and unproven": {[]Flow{user(Rightless), user(Unproven)}, 82},
+		"the rightless and unproven": {[]Flow{user(Rightless), user(Unproven)}, 36},
 		"another user":               {[]Flow{user("a")}, 63},
 		"another and the rightless":  {[]Flow{user("a"), user(Rightless)}, 36},
 		"three others":               {[]Flow{user("a"), user("b"), user("c")}, 4},

@@ -256,6 +256,7 @@ func TestMalformedBatchesAreRefused(t *testing.T) {
 		"too many":              {body: tooMany, code: 413},
 		"too large":             {body: listOf("v1", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`), code: 413},
 		"protobuf without mark": {body: "x", contentType: runtime.ContentTypeProtobuf, code: 400},
+		"too many in protobuf":  {body: string(inProtobuf(t, "v1", manyEvents(batch.MaxItems+1))), contentType: runtime.ContentTypeProtobuf, code: 413},
 		"broken protobuf":       {body: "k8s\x00\xff\xff", contentType: runtime.ContentTypeProtobuf, code: 400},
 		"YAML":                  {body: listOf("v1", valid), contentType: runtime.ContentTypeYAML, code: 415},
 		"a wrong validation":    {path: coreBatch + "&fieldValidation=strict", body: listOf("v1", valid), code: 422},
