@@ -3,6 +3,7 @@ package relay_test
 import (
 	"encoding/base64"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -139,9 +140,17 @@ func TestAssertionOfAStrangerIsNotDecoded(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	post("first") // makes what later ones share
-	for _, which := range []string{"new", "rejected"} {
-		if allocated := post("bogus"); allocated > 112<<10 {
-			t.Errorf("%s token: %d KiB allocated for an assertion of %d KiB", which, allocated>>10, len(assertion)>>10)
+	post("rejected")
+	for which, token := range map[string]func(i int) string{
+		"new":      func(i int) string { return fmt.Sprint("bogus-", i) },
+		"rejected": func(int) string { return "rejected" },
+	} {
+		least := uint64(math.MaxUint64) // other goroutines allocate, too
+		for i := range 5 {
+			least = min(least, post(token(i)))
+		}
+		if least > 112<<10 {
+			t.Errorf("%s token: %d KiB allocated for an assertion of %d KiB", which, least>>10, len(assertion)>>10)
 		}
 	}
 }
