@@ -16,7 +16,7 @@ cd "$repository/${1:-test/collector}"
 
 # A workspace or vendor setting of the surrounding repository is not for this module.
 GOWORK=off
-GOFLAGS=-mod=readonly
+GOFLAGS='-mod=readonly -trimpath'
 export GOWORK GOFLAGS
 
 sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi; }

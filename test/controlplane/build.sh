@@ -17,8 +17,9 @@ cd "$here"
 # A workspace or vendor setting of the surrounding repository is not for this
 # module.
 GOWORK=off
-GOFLAGS=-mod=readonly
-export GOWORK GOFLAGS
+GOFLAGS='-mod=readonly -trimpath'
+CGO_ENABLED=0 # with this and -trimpath, the libraries are those of eventd, compiled once for both
+export GOWORK GOFLAGS CGO_ENABLED
 
 say() { printf '%s\n' "$*" >&2; }
 
