@@ -93,7 +93,16 @@ func callOf(ctx context.Context) *call {
 // unanswered reports whether the handler that has returned has neither responded nor begun a session.
 func (c *call) unanswered() bool { return c.response.code == 0 && c.session.Load() == nil }
 
-// flow returns the flow of a request and its response: that of the caller in all its
+// charged is flow for the response, where unproven callers are among the rightless.
+func (c *call) charged(req *http.Request) flow {
+	f := c.flow(req)
+	if c.authenticated.Load() && c.standing.Load() == unproven {
+		return f.Of(shares.Rightless)
+	}
+	return f
+}
+
+// flow returns the flow of a request: that of the caller in all its
 // namespaces or, if it is not authenticated, of its address.
 func (c *call) flow(req *http.Request) flow {
 	if c.authenticated.Load() {

@@ -20,16 +20,19 @@ func TestCallersAreChargedByWhatIsKnownOfThem(t *testing.T) {
 	for name, test := range map[string]struct {
 		authenticated bool
 		standing      int32
-		want          flow
+		want, charged flow
 	}{
-		"not authenticated":      {false, unproven, flowOfAddress(request)},
-		"refused before a right": {true, unproven, own.Of(shares.Unproven)},
-		"without rights":         {true, rightless, own.Of(shares.Rightless)},
-		"with a right":           {true, entitled, own},
+		"not authenticated":      {false, unproven, flowOfAddress(request), flowOfAddress(request)},
+		"refused before a right": {true, unproven, own.Of(shares.Unproven), own.Of(shares.Rightless)},
+		"without rights":         {true, rightless, own.Of(shares.Rightless), own.Of(shares.Rightless)},
+		"with a right":           {true, entitled, own, own},
 	} {
 		c := call{user: user}
 		c.authenticated.Store(test.authenticated)
 		c.standing.Store(test.standing)
+		if got := c.charged(request); got != test.charged {
+			t.Errorf("%s: its answer is charged to %+v, want %+v", name, got, test.charged)
+		}
 		if got := c.flow(request); got != test.want {
 			t.Errorf("%s: charged is %+v, want %+v", name, got, test.want)
 		}

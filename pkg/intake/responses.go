@@ -96,7 +96,7 @@ func (u *unreadResponses) serve(w http.ResponseWriter, req *http.Request, next h
 	if call.query.Load() {
 		within = u.queries
 	}
-	u.write(w, req, within, call.flow(req), response, body)
+	u.write(w, req, within, call.charged(req), response, body)
 }
 
 // trackedBody is the body of a request. The server buffers the part that is not read.
