@@ -6,6 +6,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/trail"
 )
 
@@ -29,11 +30,11 @@ func settledOf(steps []trail.Step) (recorded int64, settled map[string]int64) {
 	settled = map[string]int64{}
 	for _, s := range steps {
 		switch s.Action {
-		case trail.ActionRecorded:
+		case v1alpha1.ActionRecorded:
 			recorded += s.Occurrences
-		case trail.ActionFiltered:
+		case v1alpha1.ActionFiltered:
 			settled[s.Outcome+"/"+s.Rule] += s.Occurrences
-		case trail.ActionSettled:
+		case v1alpha1.ActionSettled:
 			settled[s.Outcome+"/"+s.Cause] += s.Occurrences
 		}
 	}

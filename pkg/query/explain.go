@@ -72,9 +72,11 @@ func (q *query) visible(steps []trail.Step) []trail.Step {
 	if q.operator {
 		return steps
 	}
-	isDelivery := func(s *trail.Step) bool { return s.Action == trail.ActionDelivered || s.Action == trail.ActionUnrouted }
+	isDelivery := func(s *trail.Step) bool {
+		return s.Action == v1alpha1.ActionDelivered || s.Action == v1alpha1.ActionUnrouted
+	}
 	isNotRouted := func(s *trail.Step) bool {
-		return s.Action == trail.ActionUnrouted && s.Cause == string(delivery.NotRouted)
+		return s.Action == v1alpha1.ActionUnrouted && s.Cause == string(delivery.NotRouted)
 	}
 	routed := make(map[trail.Step]bool)
 	for _, s := range steps {
@@ -117,7 +119,7 @@ func ofEvent(s trail.Step) trail.Step {
 // what destinations answer.
 func withoutOperator(s trail.Step) trail.Step {
 	s.Rule, s.Receiver = "", ""
-	if s.Action == trail.ActionDelivered || s.Action == trail.ActionUnrouted {
+	if s.Action == v1alpha1.ActionDelivered || s.Action == v1alpha1.ActionUnrouted {
 		s.Cause, s.Detail = "", ""
 	}
 	return s

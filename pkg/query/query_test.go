@@ -19,7 +19,6 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/query"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
-	"github.com/eventd/eventd/pkg/trail"
 )
 
 // queries has one of each resource, about a namespace if it can be.
@@ -218,19 +217,6 @@ func TestOnlyStatusReadsTheStatus(t *testing.T) {
 	}
 	if got := get[v1alpha1.DropList](t, s, "drops"); got.Leader != "me" {
 		t.Errorf("the leader of the drops is %q", got.Leader)
-	}
-}
-
-// The trail has names of its own for what was done, which answers have as they are.
-func TestActionsAreThoseOfTheTrail(t *testing.T) {
-	for ours, theirs := range map[string]string{
-		v1alpha1.ActionRecorded: trail.ActionRecorded, v1alpha1.ActionFiltered: trail.ActionFiltered, v1alpha1.ActionWouldBe: trail.ActionWouldBe,
-		v1alpha1.ActionMerged: trail.ActionMerged, v1alpha1.ActionAggregated: trail.ActionAggregated, v1alpha1.ActionDeferred: trail.ActionDeferred,
-		v1alpha1.ActionSettled: trail.ActionSettled, v1alpha1.ActionDelivered: trail.ActionDelivered, v1alpha1.ActionUnrouted: trail.ActionUnrouted,
-	} {
-		if ours != theirs {
-			t.Errorf("the trail says %q, answers say %q", theirs, ours)
-		}
 	}
 }
 

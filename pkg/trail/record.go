@@ -10,6 +10,7 @@ import (
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/delivery"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/sink"
 )
 
@@ -30,16 +31,16 @@ func (t *Trail) Decided(o *occurrence.Occurrence, d correlator.Decision) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.begin(d.Target.Event, o.User, now)
-	a.add(what{action: ActionRecorded}, o.Weight)
+	a.add(what{action: v1alpha1.ActionRecorded}, o.Weight)
 	switch d.Reason {
 	case correlator.Repeat:
-		a.add(what{action: ActionMerged}, o.Weight)
+		a.add(what{action: v1alpha1.ActionMerged}, o.Weight)
 	case correlator.Combined:
-		a.add(what{action: ActionAggregated}, o.Weight)
+		a.add(what{action: v1alpha1.ActionAggregated}, o.Weight)
 	}
 	if d.Delay > 0 {
 		a.until = now.Add(d.Delay)
-		w := what{action: ActionDeferred, cause: d.Deferred.String()}
+		w := what{action: v1alpha1.ActionDeferred, cause: d.Deferred.String()}
 		if o.Budget != nil {
 			w.rule = o.Budget.Name()
 		}
@@ -63,11 +64,11 @@ func (t *Trail) Ended(o *occurrence.Occurrence, s occurrence.Settlement) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.begin(event, o.User, time.Now())
-	a.add(what{action: ActionRecorded}, o.Weight)
+	a.add(what{action: v1alpha1.ActionRecorded}, o.Weight)
 	fed := counts{occurrences: o.Weight}
 	if s.Outcome == occurrence.Filtered {
 		fed.saved = o.Weight
-		a.add(what{action: ActionFiltered, outcome: string(s.Outcome), rule: string(s.Reason)}, o.Weight)
+		a.add(what{action: v1alpha1.ActionFiltered, outcome: string(s.Outcome), rule: string(s.Reason)}, o.Weight)
 	} else {
 		a.detail = detail
 		a.add(settled(s), o.Weight)
@@ -84,7 +85,7 @@ func (t *Trail) DryRun(o *occurrence.Occurrence, weight int64, rule, action stri
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.begin(o.Event, o.User, time.Now())
-	a.add(what{action: ActionWouldBe, cause: action, rule: rule}, weight)
+	a.add(what{action: v1alpha1.ActionWouldBe, cause: action, rule: rule}, weight)
 	a.end(counts{})
 }
 
@@ -96,7 +97,7 @@ func (t *Trail) Adopted(p sink.Part) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.begin(p.Event, p.User, time.Now())
-	a.add(what{action: ActionRecorded, cause: CauseAdopted}, p.Weight)
+	a.add(what{action: v1alpha1.ActionRecorded, cause: CauseAdopted}, p.Weight)
 	a.end(counts{occurrences: p.Weight})
 }
 
@@ -125,12 +126,12 @@ func (t *Trail) Settled(p sink.Part, s occurrence.Settlement) {
 }
 
 func settled(s occurrence.Settlement) what {
-	return what{action: ActionSettled, outcome: string(s.Outcome), cause: string(s.Reason)}
+	return what{action: v1alpha1.ActionSettled, outcome: string(s.Outcome), cause: string(s.Reason)}
 }
 
 // Delivered implements delivery.Trail.
 func (t *Trail) Delivered(receiver string, event *corev1.Event, rejected int) {
-	w := what{action: ActionDelivered, receiver: receiver}
+	w := what{action: v1alpha1.ActionDelivered, receiver: receiver}
 	if rejected > 0 {
 		w.cause = CausePartlyRejected
 	}
@@ -139,7 +140,7 @@ func (t *Trail) Delivered(receiver string, event *corev1.Event, rejected int) {
 
 // NotDelivered implements delivery.Trail.
 func (t *Trail) NotDelivered(receiver string, event *corev1.Event, route string, why delivery.NotDelivered, err error) {
-	t.deliver(event, what{action: ActionUnrouted, receiver: receiver, rule: route, cause: string(why)}, detailOf(err))
+	t.deliver(event, what{action: v1alpha1.ActionUnrouted, receiver: receiver, rule: route, cause: string(why)}, detailOf(err))
 }
 
 func (t *Trail) deliver(event *corev1.Event, w what, detail string) {

@@ -11,6 +11,7 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/truncate"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
 const (
@@ -91,9 +92,9 @@ type what struct{ action, outcome, cause, rule, receiver string }
 // isDrop reports whether a step is of those that occurrences are missing for, or would be.
 func (w *what) isDrop() bool {
 	switch w.action {
-	case ActionFiltered, ActionWouldBe:
+	case v1alpha1.ActionFiltered, v1alpha1.ActionWouldBe:
 		return true
-	case ActionSettled:
+	case v1alpha1.ActionSettled:
 		return w.outcome == string(occurrence.Dropped) || w.outcome == string(occurrence.Uncertain)
 	default:
 		return false
@@ -103,17 +104,17 @@ func (w *what) isDrop() bool {
 // rank orders steps of the same time as an occurrence passes them.
 func (w *what) rank() int {
 	switch w.action {
-	case ActionRecorded:
+	case v1alpha1.ActionRecorded:
 		return 0
-	case ActionWouldBe:
+	case v1alpha1.ActionWouldBe:
 		return 1
-	case ActionFiltered:
+	case v1alpha1.ActionFiltered:
 		return 2
-	case ActionMerged, ActionAggregated:
+	case v1alpha1.ActionMerged, v1alpha1.ActionAggregated:
 		return 3
-	case ActionDeferred:
+	case v1alpha1.ActionDeferred:
 		return 4
-	case ActionSettled:
+	case v1alpha1.ActionSettled:
 		return 5
 	default:
 		return 6

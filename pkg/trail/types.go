@@ -17,24 +17,11 @@ type Object struct {
 	UID                          types.UID
 }
 
-// What a Step says was done.
-const (
-	ActionRecorded   = "recorded"
-	ActionFiltered   = "filtered"      // by Rule
-	ActionWouldBe    = "would_be"      // decided by Rule, which is in dry run: Cause says what
-	ActionMerged     = "merged"        // by the correlator into a series that exists
-	ActionAggregated = "aggregated"    // by the correlator into the combined Event of its group
-	ActionDeferred   = "deferred"      // until Until, for Cause
-	ActionSettled    = "settled"       // with Outcome, for Cause
-	ActionDelivered  = "delivered"     // to Receiver
-	ActionUnrouted   = "not_delivered" // to Receiver, by Rule or for Cause
-)
-
 // Step is something that was done to occurrences of a series, with equal ones: the first at First, the last at
 // Time.
 type Step struct {
 	First, Time time.Time
-	// Action is one of the constants above.
+	// Action is one of the constants of the API, such as v1alpha1.ActionMerged.
 	Action      string
 	Occurrences int64
 	// Outcome and Cause are those of a settlement, or Cause that of a deferral.
