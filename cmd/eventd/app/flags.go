@@ -126,6 +126,10 @@ func (o *Options) addObservationFlags(fs *pflag.FlagSet) {
 func (o *Options) addSharedFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ConfigFile, "config", o.ConfigFile,
 		"File with the rules about what clients report, for the role intake, and with receivers to which the leader delivers the Events of the cluster, routes to them, and metrics, for the role observe. It is reloaded when it changes. Without it, there are none.")
+	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
+		"Maximum number of open connections from clients and other replicas. One address may use a third of it. Further connections are closed.")
+	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
+		"Maximum number of concurrent requests of authenticated clients, including those that wait. Further requests are answered 429.")
 	fs.Var(bytesValue{&o.TrailBytes}, "trail-bytes",
 		"Maximum memory of the trail, which queries show; 0 is none. With the role intake, it has what the leader did with reports, and why; with the role observe, what became of observed Events at each receiver; with both, the noisiest objects.")
 }
@@ -172,10 +176,6 @@ func (o *Options) addServingCAFlags(fs *pflag.FlagSet) {
 
 func (o *Options) addServingFlags(fs *pflag.FlagSet) {
 	o.SecureServing.AddFlags(fs)
-	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
-		"Maximum number of open connections from clients and other replicas. One address may use a third of it. Further connections are closed.")
-	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
-		"Maximum number of concurrent requests of authenticated clients, including those that wait. Further requests are answered 429.")
 	// In kube components 0 disables serving, which makes no sense here.
 	fs.Lookup("secure-port").Usage = "Port for HTTPS with authentication and authorization. 0 selects a free port: see --endpoint-kubeconfig."
 	fs.Lookup("cert-dir").Usage += " If neither is given, eventd creates a self-signed certificate in memory at every start."
