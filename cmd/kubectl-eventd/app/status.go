@@ -154,7 +154,7 @@ func (v *view) printStations(out io.Writer, s *v1alpha1.PipelineStatus) error {
 			}
 		}
 		healthy := strconv.FormatBool(station.Healthy)
-		if v.stale || station.Healthy && describe.Leaderless(s) && describe.OfLeader(station.Name) {
+		if v.stale || station.Healthy && describe.Leaderless(describe.Processes(s)[0]) && describe.OfLeader(station.Name) {
 			healthy = "<unknown>"
 		}
 		row(station.Name, healthy, queue, capacity, oldest, station.Message)

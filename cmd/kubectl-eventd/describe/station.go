@@ -12,8 +12,8 @@ var inward = map[string]bool{"intake": true, "broadcaster": true, "correlator": 
 // OfLeader reports whether only the leader knows how a station is: those of other replicas do nothing.
 func OfLeader(station string) bool { return inward[station] }
 
-// Leaderless reports whether a status is of a replica that waits for a leader.
-func Leaderless(s *v1alpha1.PipelineStatus) bool { return s.Leader == nil && s.Replica.Role != "alone" }
+// Leaderless reports whether a replica waits for a leader.
+func Leaderless(p v1alpha1.Process) bool { return p.Leader == nil && p.Replica.Role != "alone" }
 
 // Stations returns those of a status, and the apiserver behind those of the way in, unless it is of replicas that only
 // observe.

@@ -179,6 +179,9 @@ func TestTheHeadlineSaysWhatIsWrong(t *testing.T) {
 			s.Stations[3].Healthy, s.Stations[3].Message = false, "waits for the apiserver"
 		}, []string{"Sink: waits for the apiserver. 1,204 series wait, 1,181 of them deferred, the oldest for 42 s."}},
 		"no leader": {func(s *v1alpha1.PipelineStatus) { s.Leader = nil }, []string{"No replica leads: nothing is recorded or written until one does."}},
+		"no leader of observe": {func(s *v1alpha1.PipelineStatus) {
+			s.Observe = &v1alpha1.Process{Replica: v1alpha1.Replica{Role: "standby"}, Flags: map[string]string{"role": "observe"}}
+		}, []string{"No replica leads: nothing is delivered until one does."}},
 		"not ready": {func(s *v1alpha1.PipelineStatus) { s.Replica.Ready, s.Replica.Reason = new(false), "no lease." }, []string{"eventd-6f7c9d5b8-x2m4q is not ready: no lease."}},
 		"silent": {func(s *v1alpha1.PipelineStatus) {
 			f := &s.Followers[0]
@@ -282,22 +285,30 @@ func TestViewsSayWhichRoleIsMissing(t *testing.T) {
 		path, resource string
 		answer         any
 		want, wantNot  []string
+		runbook        string
 	}{
-		"top": {"/top", "top", v1alpha1.Top{By: "object", OnlyReported: true, Missing: missing}, []string{"Missing: " + missing}, []string{"--history-bytes"}},
-		"why": {"/object?kind=Pod&name=web", "why", v1alpha1.Explanation{Missing: missing, Leader: "a"}, []string{"Missing: " + missing}, []string{"has had no report"}},
+		"top": {"/top", "top", v1alpha1.Top{By: "object", OnlyReported: true, Missing: missing}, []string{"Missing: " + missing}, []string{"--history-bytes"}, ""},
+		"why": {"/object?kind=Pod&name=web", "why", v1alpha1.Explanation{Missing: missing, Leader: "a"}, []string{"Missing: " + missing}, []string{"has had no report"}, ""},
 		"why of both": {"/object?kind=Pod&name=web", "why", v1alpha1.Explanation{KnownSince: metav1.NewMicroTime(now), Observe: &v1alpha1.Memory{KnownSince: metav1.NewMicroTime(now.Add(-time.Hour))}},
-			[]string{", what is observed since "}, []string{"Missing"}},
+			[]string{", what is observed since "}, []string{"Missing"}, ""},
 		"status without the intake": {"/", "status", observe(func(*v1alpha1.PipelineStatus) {}),
-			[]string{missing + ". runbook", "what clients report Not known: see above.", "loki streaming"}, []string{"point them at it", "Apiserver", "Intake"}},
+			[]string{missing + ". runbook", "what clients report Not known: see above.", "loki streaming"}, []string{"point them at it", "Apiserver", "Intake"}, "intakeabsent"},
+		"a follower that only observes": {"/", "status", observe(func(s *v1alpha1.PipelineStatus) {
+			s.Missing, s.Followers = "", []v1alpha1.Replica{{Identity: "observe-1", Ready: new(bool)}}
+		}),
+			[]string{"observe-1 is not ready"}, []string{missing}, "observeabsent"},
 		"status without observe": {"/", "status", v1alpha1.PipelineStatus{Leader: &v1alpha1.Leader{Identity: "a"}, Missing: missing, Stations: []v1alpha1.Station{{Name: "intake", Healthy: true}}, Apiserver: v1alpha1.Station{Healthy: true}},
-			[]string{missing + ". runbook", "whoever wrote it Not known: see above.", "Apiserver healthy"}, []string{"point them at it", "--history-bytes"}},
-		"status of both": {"/", "status", observe(func(s *v1alpha1.PipelineStatus) { s.Missing, s.Flags = "", nil }), []string{"point them at it", "Apiserver"}, []string{missing}},
+			[]string{missing + ". runbook", "whoever wrote it Not known: see above.", "Apiserver healthy"}, []string{"point them at it", "--history-bytes"}, "observeabsent"},
+		"status of both": {"/", "status", observe(func(s *v1alpha1.PipelineStatus) { s.Missing, s.Flags = "", nil }), []string{"point them at it", "Apiserver"}, []string{missing}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := pagetest.Empty(now)
 			b.Set(test.resource, test.answer)
 			_, body := serve(t, b).get(t, test.path)
 			wantWords(t, body, test.want...)
+			if !strings.Contains(body, `runbooks.md#eventd`+test.runbook+`"`) && test.runbook != "" {
+				t.Errorf("there is no link to the runbook %s", test.runbook)
+			}
 			for _, not := range test.wantNot {
 				if text := words(t, body); strings.Contains(text, not) {
 					t.Errorf("it says %q: %s", not, text)

@@ -115,7 +115,7 @@ func newStatus(s *v1alpha1.PipelineStatus, led time.Time) *pipeline {
 	}
 	out.Untouched, out.Clients = s.Missing == "" && !reported(s.Stations), docs+"deployment.md#point-clients-at-it"
 	out.summarize()
-	if describe.Leaderless(s) {
+	if describe.Leaderless(describe.Processes(s)[0]) {
 		out.forget(out.In, false)
 	}
 	return out
@@ -272,6 +272,9 @@ var stationRunbooks = map[string]string{
 	"apiserver": runbooks + "writesoverdue", "observer": deliveryRunbooks + "notobserving", "history": deliveryRunbooks + "notobserving",
 }
 
+// observes reports whether a process only observes.
+func observes(p v1alpha1.Process) bool { return p.Flags["role"] == "observe" }
+
 // summarize puts problems first, in the order of the pipeline.
 func (p *pipeline) summarize() {
 	var all []trouble
@@ -279,18 +282,22 @@ func (p *pipeline) summarize() {
 		all = append(all, trouble{Text: sentence(fmt.Sprintf(format, args...)), Runbook: runbook})
 	}
 	detail := func(words string) { all[len(all)-1].Detail = words }
-	if p.Missing != "" {
-		add(runbooks+"noleader", "%s", p.Missing)
-	}
-	if describe.Leaderless(p.PipelineStatus) {
-		before := ""
-		if !p.led.IsZero() {
-			before = " (one did at " + wallClock(p.led) + ")"
-		}
-		add(runbooks+"noleader", "No replica leads%s: nothing is recorded or written until one does", before)
-	}
 	processes := describe.Processes(p.PipelineStatus)
-	for _, of := range processes {
+	if p.Missing != "" {
+		absent := map[bool]string{false: "observeabsent", true: "intakeabsent"}
+		add(runbooks+absent[observes(processes[0])], "%s", p.Missing)
+	}
+	for i, of := range processes {
+		if describe.Leaderless(of) {
+			undone, before := "recorded or written", ""
+			if observes(of) {
+				undone = "delivered"
+			}
+			if i == 0 && !p.led.IsZero() {
+				before = " (one did at " + wallClock(p.led) + ")"
+			}
+			add(runbooks+"noleader", "No replica leads%s: nothing is %s until one does", before, undone)
+		}
 		if r := of.Replica; r.Ready != nil && !*r.Ready {
 			add(runbooks+"noleader", "%s is not ready: %s", r.Identity, r.Reason)
 		}
@@ -328,12 +335,13 @@ func (p *pipeline) summarize() {
 		}
 	}
 	for _, of := range processes {
+		runbook := runbooks + map[bool]string{false: "notreplicated", true: "observeabsent"}[observes(of)]
 		for _, f := range of.Followers {
 			if f.Ready != nil && !*f.Ready {
-				add(runbooks+"notreplicated", "%s is not ready: %s", f.Identity, f.Reason)
+				add(runbook, "%s is not ready: %s", f.Identity, f.Reason)
 			}
 			if f.UnknownSince != nil {
-				add(runbooks+"notreplicated", "%s has not reported to the leader since %s", f.Identity, wallClock(f.UnknownSince.Time))
+				add(runbook, "%s has not reported to the leader since %s", f.Identity, wallClock(f.UnknownSince.Time))
 			}
 		}
 	}
