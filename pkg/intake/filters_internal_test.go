@@ -61,6 +61,7 @@ func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 		"a query":                   {http.MethodGet, query, "", "", false, false, "", 200},
 		"a query, forwarded":        {http.MethodGet, query, "", "", true, false, "", 200},
 		"a watch":                   {http.MethodGet, query + "?watch=true", "", "", false, false, "", 200},
+		"a watch, forwarded":        {http.MethodGet, query + "?watch=true", "", "", true, false, "", 200},
 		"discovery":                 {http.MethodGet, "/apis", "", "", false, false, "", 200},
 		"metrics":                   {http.MethodGet, "/metrics", "", "", false, false, "", 200},
 		"an unknown path":           {http.MethodGet, "/nonsense", "", "", false, false, "", 404},
@@ -71,11 +72,15 @@ func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 		"a session of replication":  {http.MethodPost, ReplicationPath, "", "", true, false, "replication", 200},
 		"impersonation, in a query": {http.MethodGet, query, "impersonate", "", false, false, "impersonation", 403},
 	} {
-		for protocol, major := range map[string]int{"HTTP/1.1": 1, "HTTP/2": 2} {
-			if name == "a session of replication" && major == 1 {
-				continue // it needs both directions
+		for _, server := range []struct {
+			name    string
+			major   int
+			observe bool // it answers queries only
+		}{{"HTTP/1.1", 1, false}, {"HTTP/2", 2, false}, {"observe", 2, true}} {
+			if name == "a session of replication" && (server.major == 1 || server.observe) {
+				continue // it needs both directions, and what is replicated
 			}
-			t.Run(name+", "+protocol, func(t *testing.T) {
+			t.Run(name+", "+server.name, func(t *testing.T) {
 				options := DefaultOptions()
 				options.Record = func(o *occurrence.Occurrence) { o.Settled(occurrence.Settlement{Outcome: occurrence.Created}) }
 				filters, routes, err := newServer(ServerOptions{
@@ -84,6 +89,7 @@ func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 					ReplicaState: func(string, []byte) error { return nil },
 					Metrics:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }),
 					Queries:      answered{},
+					QueriesOnly:  server.observe,
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -99,12 +105,13 @@ func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 					want = append(want, f.name)
 					filters[i].wrap = func(next http.Handler) http.Handler { return noted(f.name, f.wrap(next)) }
 				}
+				equal(t, "waits for a leader", slices.Contains(want, "leader"), !server.observe)
 				want = append(want, "handler")
 				if test.answers != "" {
 					want = want[:slices.Index(want, test.answers)+1]
 				}
 				req := httptest.NewRequest(test.method, test.path, strings.NewReader(test.body))
-				req.Proto, req.ProtoMajor = protocol, major
+				req.Proto, req.ProtoMajor = server.name, server.major
 				if !test.anonymous {
 					req.Header.Set("Authorization", "Bearer token")
 				}
@@ -119,6 +126,9 @@ func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 				w := httptest.NewRecorder()
 				chain(filters, noted("handler", routes)).ServeHTTP(w, req)
 				equal(t, "passed", passed, want)
+				if server.observe && strings.HasPrefix(test.path, path) && test.answers == "" {
+					test.code = 404 // it takes no Events
+				}
 				equal(t, "code", w.Code, test.code)
 			})
 		}
