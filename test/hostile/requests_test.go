@@ -34,17 +34,22 @@ func TestCopyBombInAPatchCostsNobodyMemory(t *testing.T) {
 func TestBodiesThatGrowWhenDecodedStayWithinTheMemory(t *testing.T) {
 	both(t, func(t *testing.T, g *target) {
 		attacker := g.account(t, "attacker", "create")
-		const size = 128 << 10
+		const size = maxBody - 1<<10
 		event := attacker.event("NAME", "pod", "Normal", 1)
 		owners := `"ownerReferences":[` + strings.TrimSuffix(strings.Repeat(`{},`, (size-len(event))/3), ",") + `]`
-		var posted atomic.Int64
+		var posted, read atomic.Int64
 		siege{allowed: limits{peak: 512, p99: usual.p99}, attack: func(ctx context.Context) {
 			crowd(ctx, 64, 100, func() {
 				name := fmt.Sprintf("grown-%d", posted.Add(1))
 				body := strings.Replace(strings.Replace(event, "NAME", name, 1), `"namespace":`, owners+`,"namespace":`, 1)
-				attacker.postEvent(ctx, body)
+				if a := attacker.postEvent(ctx, body); strings.Contains(a.Body, "values") {
+					read.Add(1)
+				}
 			})
 		}}.run(t, g)
+		if g.eventd != nil && read.Load() == 0 {
+			t.Error("no body was refused for its values: the attack had no effect")
+		}
 	})
 }
 

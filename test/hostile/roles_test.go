@@ -53,9 +53,7 @@ routes: [{name: all, receivers: [file, nats]}]
 	o.apiserver = link.New(t, apiserver.Host)
 	credentials = rest.CopyConfig(credentials)
 	credentials.Host = "https://" + o.apiserver.Address()
-	o.Replica = start(t, c, replica.Options{Credentials: credentials, Flags: []string{
-		"--role=" + app.RoleObserve, "--leader-elect=false", "--config=" + o.configuration, "--cluster-name=test", "--history-bytes=24Mi",
-	}})
+	o.Replica = start(t, c, replica.Options{Credentials: credentials, Flags: append([]string{"--config=" + o.configuration}, observing...)})
 	await.Until(t, "it delivers", func() bool {
 		l.report(t.Context(), loadPeriod)
 		_, err := os.Stat(file)
@@ -196,6 +194,7 @@ func TestClientsOfTheIntakeNoticeNothingOfObserve(t *testing.T) {
 				before := g.measure(t, l, during)
 				harm.does(o, func() { close(told) })
 				after := g.measure(t, l, during)
+				wantWithinLimit(t, o.Replica)
 				o.Kill()
 				longrun.Report(t, "p50, p99 in ms: before %s, after %s", before, after)
 				was, is := before.percentile(99), after.percentile(99)

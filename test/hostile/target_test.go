@@ -43,9 +43,12 @@ func eventdTarget(t *testing.T, flags ...string) *target {
 // front of it.
 func startEventd(t *testing.T, c *testenv.ControlPlane, credentials *rest.Config, flags ...string) *target {
 	t.Helper()
-	r := start(t, c, replica.Options{Credentials: credentials, Flags: append([]string{"--leader-elect=false", "--max-request-body-bytes=128Ki"}, flags...)})
+	r := start(t, c, replica.Options{Credentials: credentials, Flags: append([]string{"--leader-elect=false", fmt.Sprint("--max-request-body-bytes=", maxBody)}, flags...)})
 	return &target{cluster: c, config: r.Config, pid: r.PID, eventd: r}
 }
+
+// maxBody is the largest body that the intake of deploy/ takes.
+const maxBody = 128 << 10
 
 // limitMiB and softLimit are those of the containers in deploy/.
 const limitMiB, softLimit = 512, "GOMEMLIMIT=448MiB"

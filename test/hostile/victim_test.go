@@ -103,7 +103,7 @@ type limits struct {
 	p99  time.Duration
 }
 
-// usual are the limits of most attacks: a second, and a tenth of the container's memory
+// usual are the limits of most attacks: a second, and an eighth of the container's memory
 // in deploy/. No attack may cost the victim a request.
 var usual = limits{peak: 64, p99: time.Second}
 
