@@ -319,15 +319,15 @@ func TestSizesAreThoseOfTheirFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := regexp.MustCompile("(?m)^\\| [0-9,]+ \\| `(--role=[^`]+)` \\| (\\w+) \\|$").FindAllStringSubmatch(string(page), -1)
+	rows := regexp.MustCompile("(?m)^\\| [0-9,]+ \\| `(--role=[^`]+)` \\| (\\w+) \\| (\\w+) \\|$").FindAllStringSubmatch(string(page), -1)
 	if len(rows) != 6 {
 		t.Errorf("%d rows of sizes, want 6", len(rows))
 	}
 	for _, row := range rows {
 		o, _ := parse(t, strings.Fields(row[1]))
-		want := resource.MustParse(row[2])
-		if limit := sizing.Advise(sizing.Memory(o)).ContainerLimit; limit != want.Value() {
-			t.Errorf("%s: %d MiB, want %s", row[1], limit>>20, row[2])
+		limit, soft := resource.MustParse(row[2]), resource.MustParse(strings.TrimSuffix(row[3], "B"))
+		if want := sizing.Advise(sizing.Memory(o)); limit.Value() != want.ContainerLimit || soft.Value() != want.GoMemLimit {
+			t.Errorf("%s: %s and %s, want %d and %d MiB", row[1], row[2], row[3], want.ContainerLimit>>20, want.GoMemLimit>>20)
 		}
 	}
 }
