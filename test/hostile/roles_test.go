@@ -187,7 +187,7 @@ func TestClientsOfTheIntakeNoticeNothingOfObserve(t *testing.T) {
 		}},
 	} {
 		t.Run(harm.name, func(t *testing.T) {
-			during, rounds := longrun.Either(20*time.Second, 4*time.Second), 6
+			during, rounds := longrun.Either(20*time.Second, 2*time.Second), 6
 			for range rounds {
 				told := make(chan struct{})
 				o := startObserver(t, c, credentials, l, fatalNATS(t, told))

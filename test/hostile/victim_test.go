@@ -126,7 +126,7 @@ func (s siege) run(t *testing.T, g *target) {
 	v := g.victimIn(t, cmp.Or(s.namespace, g.cluster.Namespace(t)))
 	warm := v.report(t.Context(), time.Second)
 	resetPeak(t, g.pid())
-	before := v.report(t.Context(), longrun.Either(10*time.Second, 2*time.Second))
+	before := v.report(t.Context(), longrun.Either(10*time.Second, time.Second))
 	peakBefore := peakMemory(t, g.pid())
 
 	ctx, stop := context.WithCancel(t.Context())
