@@ -56,8 +56,6 @@ CHECKATONCE ?= 4
 # A process ends at once, not after a second in which goroutines that are left may race. make test
 # has that second.
 CHECKRACE := GORACE=atexit_sleep_ms=0
-# The race detector makes garbage collection expensive: with four times the garbage, tests take a tenth less CPU.
-RACEGC := GOGC=400
 TESTTIMEOUT ?= 40m
 TESTFLAGS ?=
 
@@ -155,9 +153,9 @@ test-packages:
 		$(GO) list -f '{{range .TestImports}}{{println $$.ImportPath .}}{{end}}{{range .XTestImports}}{{println $$.ImportPath .}}{{end}}' ./... | \
 		sed -n 's| $(MODULE)/test/testenv$$||p'; } | sort -u | grep -xF "$$tested")"; \
 	export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
-	$(RACEGC) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
+	$(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$live") $$live && \
-	$(RACEGC) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$(echo "$$tested" | grep -vxF "$$live")
+	$(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$(echo "$$tested" | grep -vxF "$$live")
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
 	$(AS_DEPLOYED) $(GO) test -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 
@@ -238,7 +236,7 @@ screenshots: ## pictures of the page of a real eventd that is empty, busy and fa
 check: style ## formatting, vet, static analysis and all tests that need no control plane, in two minutes
 	@echo '• tests that need no control plane'
 	@checked="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(UNCHECKED) $(BROWSER)))"; \
-	$(CHECKRACE) $(RACEGC) $(GO) test -short -vet=off -p $(CHECKATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
+	$(CHECKRACE) $(GO) test -short -vet=off -p $(CHECKATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$checked") $$checked
 	@$(AS_DEPLOYED) $(GO) test -short -vet=off -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 
