@@ -126,10 +126,11 @@ func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 				w := httptest.NewRecorder()
 				chain(filters, noted("handler", routes)).ServeHTTP(w, req)
 				equal(t, "passed", passed, want)
+				code := test.code
 				if server.observe && strings.HasPrefix(test.path, path) && test.answers == "" {
-					test.code = 404 // it takes no Events
+					code = 404 // it takes no Events
 				}
-				equal(t, "code", w.Code, test.code)
+				equal(t, "code", w.Code, code)
 			})
 		}
 	}
