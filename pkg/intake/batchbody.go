@@ -70,9 +70,9 @@ func splitProtobuf(body []byte) (of metav1.TypeMeta, items [][]byte, err error) 
 		return of, nil, err
 	}
 	of = metav1.TypeMeta{APIVersion: unknown.APIVersion, Kind: unknown.Kind}
-	err = eachField(unknown.Raw, func(number protowire.Number, value []byte, kind protowire.Type) error {
+	err = eachField(unknown.Raw, func(number protowire.Number, value []byte) error {
 		switch {
-		case number != itemsField || kind != protowire.BytesType:
+		case number != itemsField:
 		case len(items) == batch.MaxItems:
 			return errTooManyItems
 		default:

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -14,10 +15,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/encoding/protowire"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -239,6 +242,13 @@ const inJSONType, inYAML, inProtobuf = "application/json", "application/yaml", "
 func TestBodiesAreLimitedInTheirStructure(t *testing.T) {
 	const ok, bad, large = 200, 400, 413
 	list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("1,", n), ",") + "]" }
+	fields := func(n int) string {
+		message, err := (&runtime.Unknown{Raw: bytes.Repeat([]byte{15<<3 | byte(protowire.BytesType), 0}, n)}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(protobufPrefix) + string(message)
+	}
 	for name, test := range map[string]struct {
 		mediaType, body string
 		code            int
@@ -256,7 +266,9 @@ func TestBodiesAreLimitedInTheirStructure(t *testing.T) {
 		"a string that does not end":      {inJSONType, `"` + strings.Repeat(",", maxValues+1), ok},
 		"a string that ends with nothing": {inJSONType, `"\`, ok},
 		"what the handlers refuse":        {"text/plain", list(maxValues + 1), large},
-		"protobuf":                        {inProtobuf, list(maxValues + 1), ok},
+		"protobuf that is none":           {inProtobuf, list(maxValues + 1), ok},
+		"as many fields":                  {inProtobuf, fields(maxValues), ok},
+		"one field more":                  {inProtobuf, fields(maxValues + 1), large},
 
 		"YAML, as long as may be":    {inYAML, "a: " + strings.Repeat("x", maxYAMLBytes-3), ok},
 		"YAML, one byte more":        {inYAML, "a: " + strings.Repeat("x", maxYAMLBytes-2), large},

@@ -46,7 +46,7 @@ func checkFields(message []byte, path ...protowire.Number) error {
 }
 
 func countFields(message []byte, path []protowire.Number, fields *int) error {
-	return eachField(message, func(number protowire.Number, value []byte, _ protowire.Type) error {
+	return eachField(message, func(number protowire.Number, value []byte) error {
 		switch *fields++; {
 		case *fields > maxValues:
 			return overLimit("values", maxValues)
@@ -60,7 +60,7 @@ func countFields(message []byte, path []protowire.Number, fields *int) error {
 var errGroup = errors.New("it has a group")
 
 // eachField calls a function for each field of a message. Only one of bytes has a value.
-func eachField(message []byte, do func(number protowire.Number, value []byte, kind protowire.Type) error) error {
+func eachField(message []byte, do func(number protowire.Number, value []byte) error) error {
 	for len(message) > 0 {
 		number, kind, tag := protowire.ConsumeTag(message)
 		if tag < 0 {
@@ -77,7 +77,7 @@ func eachField(message []byte, do func(number protowire.Number, value []byte, ki
 		if kind == protowire.BytesType {
 			value, _ = protowire.ConsumeBytes(message[tag:])
 		}
-		if err := do(number, value, kind); err != nil {
+		if err := do(number, value); err != nil {
 			return err
 		}
 		message = message[tag+size:]
