@@ -48,7 +48,7 @@ func newProbed(t *testing.T, leads, probes options) *probed {
 	probes.token, probes.apiserver, probes.unreachableAfter = p.token, reviews.URL, 300*time.Millisecond
 	p.other = watched(t, probes)
 	p.where.leads(p.other)
-	await.Until(t, "the leader has answered twice", func() bool { return len(p.asked()) > 1 })
+	await.Until(t, "the leader has accepted it", func() bool { return slices.Contains(p.asked(), "/livez") })
 	return p
 }
 
