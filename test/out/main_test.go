@@ -33,6 +33,17 @@ const (
 	component = "kubelet" // whose Events the tests write
 )
 
+// emptied returns the control plane of the package, in which no Event of these tests is stored. They run one
+// after another, and take it down and up.
+func emptied(t *testing.T) *testenv.ControlPlane {
+	t.Helper()
+	cluster := testenv.Shared(t)
+	if err := eventsOf(cluster).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}
+
 func eventsOf(c *testenv.ControlPlane) typedcorev1.EventInterface {
 	return kubernetes.NewForConfigOrDie(c.Config()).CoreV1().Events(namespace)
 }
