@@ -287,7 +287,7 @@ func inUse() int64 {
 // The memory of a connection that is idle or sends an incomplete request. It includes
 // the client, which is in this process too.
 func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
-	const each = 50
+	const each = 25
 	// waits is more than a client takes that waits to send. Without a limit, each took 3 MiB.
 	const waits = 256 << 10
 	// unfinished sends the headers of a request that do not end.

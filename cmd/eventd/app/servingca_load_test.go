@@ -54,7 +54,7 @@ func TestRotationsFailNoRequest(t *testing.T) {
 	leader.awaitCertificate()
 	standby.awaitCertificate()
 	v := newVerifying(r)
-	offered := longrun.Either(1.4, 1) // times 500 per second: who waits for an answer, or connects, comes late
+	offered := longrun.Either(1.4, 0.2) // times 500 per second: who waits for an answer, or connects, comes late
 	for _, to := range []*child{leader, standby} {
 		v.startClientGo(to, 175*offered)
 		v.startCurl(to, 25*offered)
