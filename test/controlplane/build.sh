@@ -19,7 +19,8 @@ cd "$here"
 GOWORK=off
 GOFLAGS='-mod=readonly -trimpath'
 CGO_ENABLED=0 # with this and -trimpath, the libraries are those of eventd, compiled once for both
-export GOWORK GOFLAGS CGO_ENABLED
+GOGC=${GOGC:-400} # saves the compiler a sixth of its CPU
+export GOWORK GOFLAGS CGO_ENABLED GOGC
 
 say() { printf '%s\n' "$*" >&2; }
 
