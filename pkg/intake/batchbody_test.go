@@ -66,6 +66,9 @@ func TestPartsOfABatchInProtobuf(t *testing.T) {
 		s := serve(t, written())
 		a := s.Do(t, http.MethodPost, coreBatch, inProtobuf(t, "v1", rawList(test.list)), "Content-Type", protoType)
 		equal(t, name, a.Code, test.code)
+		if test.code == 200 {
+			equal(t, name, codes(statuses(t, a, 1)), []int32{201})
+		}
 		s.Pipeline.WantRecorded(t, map[bool]int{true: 1}[test.code == 200])
 	}
 }
