@@ -174,7 +174,11 @@ func TestVersionsOfAClusterComeBack(t *testing.T) {
 	of := newCluster(3)
 	rows := make([]row, 2048)
 	for i := range rows {
-		rows[i], _ = newRow(of.next(), false)
+		version := of.next()
+		if i == 0 {
+			version.Event.EventTime = metav1.MicroTime{Time: time.UnixMicro(0)} // is a time, too
+		}
+		rows[i], _ = newRow(version, false)
 		rows[i].seq = int64(i)
 	}
 	blocks := c.encode(rows)
@@ -184,6 +188,14 @@ func TestVersionsOfAClusterComeBack(t *testing.T) {
 		bytes += b.bytes()
 		if b.rows > c.sizes.blockVersions {
 			t.Errorf("a block has %d rows", b.rows)
+		}
+		said := block{from: math.MaxInt64}
+		for _, r := range decodeAll(t, c, []*block{b}) {
+			said.from, said.until = min(said.from, r.Observed.UnixMicro()), max(said.until, r.Observed.UnixMicro())
+			said.size += r.bytes
+		}
+		if b.from != said.from || b.until != said.until || b.size != said.size {
+			t.Errorf("a block is from %d until %d, and has %d bytes; its rows are from %d until %d, and have %d", b.from, b.until, b.size, said.from, said.until, said.size)
 		}
 	}
 	if each := bytes / int64(len(rows)); each > 140 {

@@ -131,7 +131,7 @@ func second(t metav1.Time) metav1.Time {
 
 // instant is a time in microseconds, the precision of the API. One that JSON or protobuf cannot have is none.
 func instant(t time.Time) time.Time {
-	if year := t.UTC().Year(); t.IsZero() || year < 1 || year > 9999 || t.UnixMicro() == 0 {
+	if year := t.UTC().Year(); t.IsZero() || year < 1 || year > 9999 {
 		return time.Time{}
 	}
 	return time.UnixMicro(t.UnixMicro())
