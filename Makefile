@@ -175,7 +175,7 @@ test-modules:
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/chart test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME each: a number of executions (2000x) or a duration (10m)
+fuzz: ## every fuzz target for FUZZTIME each: a number of executions (2000x), or a duration (10m), which coverage guides
 	@$(AS_DEPLOYED) GO='$(GO)' FUZZTIME='$(FUZZTIME)' hack/fuzz.sh
 
 .PHONY: bench
@@ -197,11 +197,12 @@ scale: ## clusters of 1,000 to 15,000 nodes that report to one eventd: its cores
 	@bin/scale $(SCALEFLAGS)
 
 .PHONY: soak
-soak: ## the runs under faults and through failovers in full, about two hours, with figures; SOAKFLAGS=-seeds=10, HAFLAGS=-times=5 make fewer
+soak: ## the runs under faults, through failovers and of random histories in full, about two hours, with figures; SOAKFLAGS=-seeds=10, HAFLAGS=-times=5 make fewer
 	@echo '• building what the runs need: the control plane (minutes, the first time), then the packages'
 	@test/controlplane/build.sh >/dev/null
 	@test/upgrade/build.sh >/dev/null
 	@hack/build.sh 'the packages under test' ./...
+	@$(GO) test ./pkg/sink ./pkg/delivery -count=1 -timeout $(SOAKTIMEOUT) -run 'NothingAcceptedIsLost|EveryFinalState' -runs=5000
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/soak test -count=1 -timeout $(SOAKTIMEOUT) -soak -seeds=200 $(SOAKFLAGS)
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/ha test -count=1 -timeout $(SOAKTIMEOUT) -soak $(HAFLAGS)
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C cmd/eventd/app test -count=1 -timeout $(SOAKTIMEOUT) -soak -run RotationsFailNoRequest

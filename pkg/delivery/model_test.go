@@ -28,7 +28,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "first seed of the model's runs")
-	runs      = flag.Uint64("runs", 1000, "number of the model's runs")
+	runs      = flag.Uint64("runs", 250, "number of the model's runs")
 )
 
 // Over kills, lost leases, handovers and reloads, and with any faults of the receivers and of the

@@ -233,9 +233,10 @@ func TestARestoredHistoryBeginsNewGroups(t *testing.T) {
 func TestThrottledGroupsAreBoundedAndFair(t *testing.T) {
 	now := time.Now()
 	var rv int
+	message := strings.Repeat("m", 1000+6*100_000)
 	version := func(namespace, uid string, size int) observer.Version {
 		rv++
-		e := &corev1.Event{Message: strings.Repeat("m", size)}
+		e := &corev1.Event{Message: message[:size]}
 		e.Namespace, e.UID, e.ResourceVersion = namespace, types.UID(uid), fmt.Sprint(rv)
 		return observer.Version{Event: e, Observed: now}
 	}

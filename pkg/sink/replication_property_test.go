@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -11,7 +12,10 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/short"
 )
+
+var runs = flag.Uint64("runs", 250, "number of random histories")
 
 // history is a random history of some replicas with few series.
 type history struct {
@@ -180,11 +184,7 @@ func (h *history) run(steps int) {
 // Whatever happens, what was accepted is counted, what was refused is not, and nothing is counted twice. One replica crashes
 // at most.
 func TestNothingAcceptedIsLostUnderAnyHistory(t *testing.T) {
-	histories := 1000
-	if testing.Short() {
-		histories = 40
-	}
-	for seed := range uint64(histories) {
+	for seed := range short.Seeds(*runs) {
 		f := &fake{takes: time.Duration(seed%3) * 20 * time.Millisecond}
 		replicas(t, 3, f, func(o *Options) { o.OtherReplica = func() bool { return true } }, func(t *testing.T, all []*replica) {
 			h := &history{Rand: rand.New(rand.NewPCG(seed, 18)), t: t, all: all, leader: all[0], slow: seed%2 == 1}
