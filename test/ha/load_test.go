@@ -19,7 +19,7 @@ import (
 func usual() rate { return longrun.Either(rate{100, 80}, rate{25, 20}) }
 
 // many is a rate at which most occurrences are deferred.
-func many() rate { return longrun.Either(rate{500, 100}, rate{50, 10}) }
+func many() rate { return longrun.Either(rate{500, 100}, rate{100, 20}) }
 
 // deferAll are flags for a budget of one write per object, for as long as a test takes.
 var deferAll = []string{"--budget-burst=1", "--budget-qps=0.00001"}
