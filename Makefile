@@ -29,7 +29,7 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 # How eventd is compiled for its image. All that needs no race detector is compiled in
 # the same way, so that it is compiled once.
 AS_DEPLOYED := CGO_ENABLED=0 GOFLAGS=-trimpath
-# Compilers, checks and tests with the race detector live shortly and make much garbage: to collect it less often saves
+# Compilers, checks and tests with the race detector end soon and make much garbage: to collect it less often saves
 # them a sixth of their CPU. What measures memory, or runs eventd as a process, is not to inherit it.
 LAZY := GOGC=400
 lint style: export GOGC := 400
