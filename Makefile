@@ -202,7 +202,8 @@ soak: ## the runs under faults, through failovers and of random histories in ful
 	@test/controlplane/build.sh >/dev/null
 	@test/upgrade/build.sh >/dev/null
 	@hack/build.sh 'the packages under test' ./...
-	@$(GO) test ./pkg/sink ./pkg/delivery -count=1 -timeout $(SOAKTIMEOUT) -run 'NothingAcceptedIsLost|EveryFinalState' -runs=5000
+	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test -count=1 -timeout $(SOAKTIMEOUT) \
+		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | sed -n 's|^\([^ ]*\) .*$(MODULE)/test/seeds.*|\1|p') -times=20
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/soak test -count=1 -timeout $(SOAKTIMEOUT) -soak -seeds=200 $(SOAKFLAGS)
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/ha test -count=1 -timeout $(SOAKTIMEOUT) -soak $(HAFLAGS)
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C cmd/eventd/app test -count=1 -timeout $(SOAKTIMEOUT) -soak -run RotationsFailNoRequest

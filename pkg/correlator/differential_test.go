@@ -1,7 +1,6 @@
 package correlator_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"math"
@@ -13,20 +12,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/test/short"
-)
-
-var (
-	firstSeed = flag.Uint64("seed", 1, "first seed of the generated streams")
-	streams   = flag.Int("streams", 250, "number of generated streams")
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // The stored Events are those of client-go's correlator, except for the listed differences,
 // and complete where client-go loses counts.
 //
-//	go test ./pkg/correlator -run Agrees -seed 42 -streams 1
+//	go test ./pkg/correlator -run Agrees -seed=42
 func TestCorrelatorAgreesWithClientGo(t *testing.T) {
-	for seed := *firstSeed; seed < *firstSeed+short.Seeds(uint64(*streams)); seed++ {
+	for seed := range seeds.Of(250) {
 		s := generate(seed)
 		if err := check(t, s); err != nil {
 			t.Fatalf("%v\nof %d items: %+v", err, len(s.items), s)
@@ -283,7 +277,7 @@ func storm(seed uint64) stream {
 // The counts are stored 30 s after a storm of any length, with no more writes than the
 // budget has tokens.
 func TestTrueCountsAreStoredSoonAfterAnyStorm(t *testing.T) {
-	for seed := *firstSeed; seed < *firstSeed+uint64(*streams)/5; seed++ {
+	for seed := range seeds.Of(50) {
 		s := storm(seed)
 		d, err := run(t, s)
 		for digest, count := range d.added {

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -23,12 +22,7 @@ import (
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/receiver"
-	"github.com/eventd/eventd/test/short"
-)
-
-var (
-	firstSeed = flag.Uint64("seed", 1, "first seed of the model's runs")
-	runs      = flag.Uint64("runs", 250, "number of the model's runs")
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // Over kills, lost leases, handovers and reloads, and with any faults of the receivers and of the
@@ -36,11 +30,11 @@ var (
 // bounded, and the accounts add up at every quiet moment. The final states of throttled Events are
 // delivered by the leader that has observed them.
 //
-//	go test ./pkg/delivery -run EveryFinalState -seed 42 -runs 1
+//	go test ./pkg/delivery -run EveryFinalState -seed=42
 //
 // The seed determines the faults, but not the order of goroutines.
 func TestEveryFinalStateIsDelivered(t *testing.T) {
-	for seed := *firstSeed; seed < *firstSeed+short.Seeds(*runs); seed++ {
+	for seed := range seeds.Of(250) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newModel(t, seed)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/test/fakelock"
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // model is some electors whose requests fail in all ways for a while. Some of them
@@ -26,20 +27,17 @@ type model struct {
 }
 
 func TestNeverTwoLeadersAndAlwaysOneAgain(t *testing.T) {
-	seeds := 150
-	if testing.Short() {
-		seeds = 20
-	}
-	terms := 0
-	for seed := range uint64(seeds) {
+	runs, terms := 0, 0
+	for seed := range seeds.Of(60) {
+		runs++
 		synctest.Test(t, func(t *testing.T) { terms += newModel(t, seed).run() })
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	t.Logf("%d terms in %d runs", terms, seeds)
-	if terms < 3*seeds {
-		t.Errorf("%d terms in %d runs try too little", terms, seeds)
+	t.Logf("%d terms in %d runs", terms, runs)
+	if terms < 3*runs {
+		t.Errorf("%d terms in %d runs try too little", terms, runs)
 	}
 }
 

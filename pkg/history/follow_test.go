@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/observer"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // tail is a follower, and what it is to get.
@@ -93,7 +93,7 @@ func (m *model) read(t *testing.T, tail *tail) (expired bool) {
 
 func TestFollowersGetEveryVersionInOrder(t *testing.T) {
 	met := 0
-	for seed := range short.Seeds(40) {
+	for seed := range seeds.Of(20) {
 		synctest.Test(t, func(t *testing.T) {
 			m := newModel(t, seed, 64<<20)
 			m.step()
@@ -141,7 +141,7 @@ func TestFollowersGetEveryVersionInOrder(t *testing.T) {
 
 // Whose place was removed is told so; nobody else is.
 func TestASlowFollowerLosesItsPlace(t *testing.T) {
-	for seed := range short.Seeds(10) {
+	for seed := range seeds.Of(6) {
 		synctest.Test(t, func(t *testing.T) {
 			m := newModel(t, seed, 60_000)
 			m.step()

@@ -15,7 +15,7 @@ import (
 
 	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/pkg/observer"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // model is a history as a slice.
@@ -209,7 +209,7 @@ func idsOfRows(rows []row) (ids []string) {
 
 // Random histories, with lists, gaps and restores, answer as a slice does.
 func TestQueriesAnswerAsASliceDoes(t *testing.T) {
-	for seed := range short.Seeds(40) {
+	for seed := range seeds.Of(20) {
 		m := newModel(t, seed, 64<<20)
 		matched := 0
 		for range 60 {
@@ -238,7 +238,7 @@ func TestQueriesAnswerAsASliceDoes(t *testing.T) {
 
 // What is removed is older than KnownSince, and all else is there.
 func TestAFullHistoryHasAllSinceItsKnownSince(t *testing.T) {
-	for seed := range short.Seeds(15) {
+	for seed := range seeds.Of(5) {
 		const maxBytes = 100_000
 		m := newModel(t, seed, maxBytes)
 		for range 150 {

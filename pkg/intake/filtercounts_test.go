@@ -24,7 +24,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/rules"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 	storedevents "github.com/eventd/eventd/test/stored"
 )
 
@@ -118,7 +118,7 @@ func compiled(t *testing.T) (sets []*rules.Set) {
 // Event, and never both; the ledger has the same numbers.
 func TestWhatIsFilteredIsInNoCount(t *testing.T) {
 	sets := compiled(t)
-	for seed := range short.Seeds(60) {
+	for seed := range seeds.Of(60) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newCounting(t, seed, sets).run() })
 		})

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/sleep"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // smallSizes make a few versions go through everything.
@@ -293,7 +293,7 @@ func (d *destination) checkAll(state map[string]*corev1.Event) {
 // a watch can be resumed, and the latest one of each stored Event after that.
 func TestEveryReceiverGetsWhatIsPromised(t *testing.T) {
 	had := make(map[string]float64)
-	for seed := range short.Seeds(150) {
+	for seed := range seeds.Of(50) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { runModel(t, seed, had) })
 		})

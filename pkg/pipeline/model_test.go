@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -16,23 +15,18 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 	"github.com/eventd/eventd/test/stored"
-)
-
-var (
-	firstSeed = flag.Uint64("seed", 1, "first seed of the model's runs")
-	runs      = flag.Int("runs", 150, "number of the model's runs")
 )
 
 // With any faults of the apiserver, the ledger adds up at every quiet moment and after the
 // shutdown, and the stored counts are exact.
 //
-//	go test ./pkg/pipeline -run WholePipeline -seed 42 -runs 1
+//	go test ./pkg/pipeline -run WholePipeline -seed=42
 //
 // The seed determines the faults, but not the order of goroutines.
 func TestWholePipelineKeepsItsAccounts(t *testing.T) {
-	for seed := *firstSeed; seed < *firstSeed+short.Seeds(uint64(*runs)); seed++ {
+	for seed := range seeds.Of(50) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newModel(t, seed)

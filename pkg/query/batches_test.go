@@ -21,7 +21,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/intaketest"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // watcher is an open tail of several, and what it is to get.
@@ -109,7 +109,7 @@ func (w *watcher) read(t *testing.T) (events, steps []string) {
 // Tails that ask for the same share what they are sent, whenever and wherever they have begun. Each gets everything
 // once, in order, as if it were alone.
 func TestTailsThatShareGetEverythingOnce(t *testing.T) {
-	for seed := range short.Seeds(8) {
+	for seed := range seeds.Of(3) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			s := newScene(t)

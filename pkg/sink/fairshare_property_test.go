@@ -14,7 +14,7 @@ import (
 	"github.com/eventd/eventd/internal/minheap"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // census is what is pending, counted anew from the entries.
@@ -178,7 +178,7 @@ func maybe(r *rand.Rand, c change) change {
 // Whatever is reported where, by whom and how: the usage is right, the limits hold, and
 // nobody below its share loses anything to one above.
 func TestNobodyBelowItsShareLosesToOneAbove(t *testing.T) {
-	for seed := range short.Seeds(100) {
+	for seed := range seeds.Of(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			namespaces, users, objects := 1+r.IntN(6), 1+r.IntN(6), 1+r.IntN(12)
@@ -231,7 +231,7 @@ func (b *bench) recordChecked(r *rand.Rand, f flowKey, object int) {
 // The usage is right and the limits hold, too, while writes are made, fail, hang,
 // and are dropped.
 func TestLimitsHoldWhileWritesAreMade(t *testing.T) {
-	for seed := range short.Seeds(60) {
+	for seed := range seeds.Of(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			kinds := []answer{

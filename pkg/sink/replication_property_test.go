@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,10 +11,8 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 )
-
-var runs = flag.Uint64("runs", 250, "number of random histories")
 
 // history is a random history of some replicas with few series.
 type history struct {
@@ -184,7 +181,7 @@ func (h *history) run(steps int) {
 // Whatever happens, what was accepted is counted, what was refused is not, and nothing is counted twice. One replica crashes
 // at most.
 func TestNothingAcceptedIsLostUnderAnyHistory(t *testing.T) {
-	for seed := range short.Seeds(*runs) {
+	for seed := range seeds.Of(250) {
 		f := &fake{takes: time.Duration(seed%3) * 20 * time.Millisecond}
 		replicas(t, 3, f, func(o *Options) { o.OtherReplica = func() bool { return true } }, func(t *testing.T, all []*replica) {
 			h := &history{Rand: rand.New(rand.NewPCG(seed, 18)), t: t, all: all, leader: all[0], slow: seed%2 == 1}

@@ -39,7 +39,6 @@ func validate(t *testing.T, p Plugin) (out string, err error) {
 }
 
 func TestManifestIsWhatKrewAccepts(t *testing.T) {
-	t.Parallel()
 	if out, err := validate(t, plugin()); err != nil || !strings.Contains(out, "no overlapping") {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -47,7 +46,6 @@ func TestManifestIsWhatKrewAccepts(t *testing.T) {
 
 // So krew reads what a manifest has, and this test is no empty one.
 func TestManifestThatKrewRefuses(t *testing.T) {
-	t.Parallel()
 	for want, spoil := range map[string]func(*Plugin){
 		"failed to parse plugin version": func(p *Plugin) { p.Version = "1" },
 		"sha256":                         func(p *Plugin) { p.Archives[1].SHA256 = "none" },

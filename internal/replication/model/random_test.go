@@ -3,16 +3,15 @@ package model
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // TestProtocolHoldsInRandomHistories goes through worlds that are too large to search.
 func TestProtocolHoldsInRandomHistories(t *testing.T) {
-	histories := uint64(100_000)
-	if testing.Short() {
-		histories = 5_000
-	}
-	steps := 0
-	for seed := range histories {
+	histories, steps := 0, 0
+	for seed := range seeds.Of(15_000) {
+		histories++
 		w := newWorld(protocol(), bounds{processes: 3, alive: 2 + uint8(seed%2), left: budget{
 			crashes: 1, lostRequests: 1, lostAnswers: 2, disconnects: 2, moves: 4,
 			expiries: 1, others: 1, names: 1, retries: 2, starts: 1, merges: 3, refusals: 1,

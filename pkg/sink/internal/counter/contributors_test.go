@@ -16,7 +16,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 	"github.com/eventd/eventd/test/sinktest"
 )
 
@@ -153,7 +153,7 @@ func TestAnnotationStaysSmall(t *testing.T) {
 // What shares an entry is planned as if each had one of its own, whatever others
 // have counted before.
 func TestSharedEntryIsPlannedAsManyAre(t *testing.T) {
-	for seed := range short.Seeds(2000) {
+	for seed := range seeds.Of(2000) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		clients := 1 + rng.IntN(2*maxClients)
 		client := func() string { return fmt.Sprint("client-", rng.IntN(clients)) }

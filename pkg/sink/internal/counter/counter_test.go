@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // agree runs worlds with many seeds, in both styles.
@@ -16,7 +16,7 @@ func agree(t *testing.T, tests []random) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range short.Seeds(300) {
+			for seed := range seeds.Of(300) {
 				w := test.run(t, seed, seed%2 == 0)
 				for _, writer := range w.writers {
 					if n := writer.settled[occurrence.Replayed]; n != 0 && test.clients == 0 {
@@ -53,7 +53,7 @@ func TestAccountsAgreeUnderAnyInterleaving(t *testing.T) {
 // exactly the sum of their totals.
 func TestClientsAreCountedOnce(t *testing.T) {
 	r := random{writers: 4, may: all, report: func(w *world) { w.report(maxClients) }}
-	for seed := range short.Seeds(300) {
+	for seed := range seeds.Of(300) {
 		w := r.run(t, seed, seed%2 == 0)
 		var totals int64
 		for _, total := range w.clients {

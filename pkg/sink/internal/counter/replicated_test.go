@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/test/short"
+	"github.com/eventd/eventd/test/seeds"
 )
 
 // replicated is a world of three replicas. One of them leads: it records, and the others follow.
@@ -291,7 +291,7 @@ func TestReplicasCountOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			found, excused := int64(0), 0
-			for seed := range short.Seeds(150) {
+			for seed := range seeds.Of(150) {
 				w := newReplicated(t, seed, test.others)
 				w.drops = test.drops
 				w.run(test.expiry, 0)
@@ -315,7 +315,7 @@ func TestReplicasCountOnce(t *testing.T) {
 // A client that has no answer reports its total again to the next leader. What the former one has pending
 // of it, and who writes that, does not matter.
 func TestReplicasCountClientsOnce(t *testing.T) {
-	for seed := range short.Seeds(150) {
+	for seed := range seeds.Of(150) {
 		w := newReplicated(t, seed, 0)
 		w.onWrite = nil // it is the totals that must be right
 		w.run(false, maxClients)
