@@ -73,6 +73,8 @@ func splitProtobuf(body []byte) (of metav1.TypeMeta, items [][]byte, err error) 
 	err = eachField(unknown.Raw, func(number protowire.Number, value []byte) error {
 		switch {
 		case number != itemsField:
+		case value == nil:
+			return errors.New("an item is no message")
 		case len(items) == batch.MaxItems:
 			return errTooManyItems
 		default:

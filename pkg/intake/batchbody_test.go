@@ -58,6 +58,7 @@ func TestPartsOfABatchInProtobuf(t *testing.T) {
 		"an Event":            {item, 200},
 		"an unknown field":    {"\x7a\x01x" + item, 200},
 		"an unknown integer":  {"\x78\x05" + item, 200},
+		"an integer as Event": {"\x10\x05" + item, 400},
 		"a cut tag":           {item + "\x80", 400},
 		"a cut Event":         {item + "\x12\x05x", 400},
 		"a cut field":         {item + "\x0a\x05x", 400},
