@@ -1,7 +1,6 @@
 #!/bin/sh
 # Runs every fuzz target of the repository, one after another, for FUZZTIME each. The tests of a package are linked
-# once for all of its targets, and their seeds are not run: that is what go test does. What a target finds is written
-# to testdata/fuzz of its package, and is a test from then on.
+# once for all of its targets. What a target finds is written to testdata/fuzz of its package, and is a test from then on.
 #
 # FUZZTIME is a number of executions (2000x) unless it is set. They are too few to be guided by coverage, for which
 # every dependency is compiled once more: that is for a duration (10m). With one, Go before 1.27 may fail with

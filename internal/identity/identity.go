@@ -22,6 +22,15 @@ const (
 // EventAggregatorByReasonMessageFunc sets it.
 const CombinedPrefix = "(combined from similar events): "
 
+// Limits of the apiserver for new-style Events, in bytes
+// (kubernetes pkg/apis/core/validation/events.go).
+const (
+	MaxReason            = 128
+	MaxAction            = 128
+	MaxReportingInstance = 128
+	MaxNote              = 1024
+)
+
 // Digest identifies a series. occurrence.Digest is its public form.
 type Digest = [sha256.Size]byte
 

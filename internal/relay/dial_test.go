@@ -90,6 +90,32 @@ func TestNextConnectionIsMadeAfterAPause(t *testing.T) {
 	}
 }
 
+// A connection that has ended, or was never made, counts no more: else a replica would reach no leader in the end.
+func TestConnectionThatHasEndedMakesRoomForAnother(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	at := server.Listener.Addr().String()
+	for name, leader := range map[string]leaderServer{
+		"ended":      {at, Fingerprint(server.Certificate())},
+		"never made": {at, "of another"},
+	} {
+		c := newConnections(leader, 1, &health{})
+		conn, err := c.dial(t.Context(), "", "")
+		if (err == nil) != (name == "ended") {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if conn != nil {
+			_ = conn.Close()
+		}
+		if c.open != 0 {
+			t.Errorf("%s: %d connections count as open", name, c.open)
+		}
+		c.retire()
+	}
+}
+
 // The last attempt is to make another connection, and is given up meanwhile.
 func TestRequestThatFoundAllConnectionsInUseFailsForThat(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

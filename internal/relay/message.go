@@ -130,8 +130,9 @@ func (a *answer) write(w http.ResponseWriter) {
 }
 
 // hopByHop are the headers of one connection: those of RFC 9110 7.6.1, and others that
-// proxies and clients have used.
-var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+// proxies and clients have used. So are cookies, which eventd neither sets nor reads: HTTP/2 splits them into any number
+// of fields.
+var hopByHop = []string{"Connection", "Cookie", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
 // endToEnd returns a function that reports whether a header is neither of a connection nor

@@ -21,7 +21,7 @@ import (
 
 // TestWhoIsAcceptedAsAReplica has a kube-apiserver say whose tokens are whose.
 func TestWhoIsAcceptedAsAReplica(t *testing.T) {
-	cluster := testenv.StartForTest(t, testenv.Options{})
+	cluster := testenv.Shared(t)
 	namespace := cluster.Namespace(t)
 	token := func(account string, audiences ...string) string {
 		return cluster.ServiceAccount(t, namespace, account, audiences...).BearerToken

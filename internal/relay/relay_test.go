@@ -162,7 +162,7 @@ func TestWhatIsSentToTheLeader(t *testing.T) {
 		"Authorization", "Bearer of-the-client", "User-Agent", "client/1", "Accept", "application/json", "Audit-Id", "audit-1",
 		"Eventd-Not-Leading", "true", "Eventd-Other", "x", "Eventd-Asserted-Other", "x",
 		"X-Remote-User", "admin", "Connection", "X-Mine, keep-alive", "X-Mine", "1", "Keep-Alive", "1", "Te", "trailers",
-		"Upgrade", "h2c", "Proxy-Authorization", "secret")
+		"Upgrade", "h2c", "Proxy-Authorization", "secret", "Cookie", "a; b")
 	second := other.Post(t, classic("a", 1))
 	c.wantSent(t, 2)
 	s := c.requests()[0]

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/receiver"
 )
@@ -206,10 +206,4 @@ func backoff(failures int) time.Duration {
 }
 
 // bounded returns an error with a text that is bounded, and valid UTF-8.
-func bounded(err error) error {
-	text := err.Error()
-	if len(text) <= maxErrorText {
-		return errors.New(strings.ToValidUTF8(text, "?"))
-	}
-	return errors.New(strings.ToValidUTF8(text[:maxErrorText], "?") + "…")
-}
+func bounded(err error) error { return errors.New(eventfields.ValidUTF8(err.Error(), maxErrorText)) }

@@ -40,12 +40,14 @@ type row struct {
 	bytes  int64
 }
 
-// time is that of the Event, in microseconds since 1970.
+// time is that of the Event, in microseconds since 1970. Nothing happens after it was observed, whatever its reporter
+// says: otherwise it would be newer than all that comes.
 func (r *row) time() int64 {
+	observed := r.Observed.UnixMicro()
 	if at := eventfields.LastTime(r.Event); !at.IsZero() {
-		return at.UnixMicro()
+		return min(at.UnixMicro(), observed)
 	}
-	return r.Observed.UnixMicro()
+	return observed
 }
 
 // newRow returns the row of a version. ok is false if its resourceVersion is no number.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -158,6 +159,30 @@ func TestAddNeverWaits(t *testing.T) {
 	got, err := h.List(t.Context(), Query{AllVersions: true, Limit: MaxLimit, Since: time.Unix(0, 1)})
 	if err != nil || s.Versions == 20_000 || int(s.Versions) != len(got.Versions) || !got.KnownSince.Equal(got.Versions[0].Observed) || !s.KnownSince.Equal(got.KnownSince) {
 		t.Errorf("%+v; %d versions since %v, %v", s, len(got.Versions), got.KnownSince, err)
+	}
+	close(h.sealing)
+	h.sealing = nil
+}
+
+// Who follows is told that versions were removed before they were sealed, and gets none of those behind them.
+func TestAFollowerIsToldWhatWasNeverSealed(t *testing.T) {
+	h := newForTest(t, MinMaxBytes, defaultSizes(MinMaxBytes))
+	h.sealing = make(chan struct{}) // a goroutine that hangs
+	h.Add(numbered(1))
+	f, err := h.Follow("", "jane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := h.Status().ResourceVersion
+	rv := uint64(2)
+	for ; h.head[0].seq == 0; rv++ {
+		h.Add(numbered(rv))
+	}
+	if versions, _, err := f.Read(t.Context(), 1); !errors.Is(err, ErrExpired) {
+		t.Errorf("the follower reads %d versions, %v", len(versions), err)
+	}
+	if _, err := h.Follow(from, "jane"); !errors.Is(err, ErrExpired) {
+		t.Errorf("to follow from %s: %v", from, err)
 	}
 	close(h.sealing)
 	h.sealing = nil

@@ -62,7 +62,7 @@ func (m *model) time() time.Time {
 
 // timeOf is when what an Event is about has happened last.
 func (r *row) timeOf() time.Time {
-	if at := eventfields.LastTime(r.Event); !at.IsZero() {
+	if at := eventfields.LastTime(r.Event); !at.IsZero() && at.Before(r.Observed) {
 		return at
 	}
 	return r.Observed

@@ -189,6 +189,27 @@ func TestBatchIsNeverUnnamed(t *testing.T) {
 	equal(t, "unnamed, alone", r.Unnamed(), true)
 }
 
+// A replica that has lost the answer to a POST decodes it once more, and gives back what it has reserved for that.
+func TestNothingStaysReservedOfAnEventWhoseAnswerIsLost(t *testing.T) {
+	req := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/ns/events", nil)
+	ctx := request.WithRequestInfo(req.Context(), must(newResolver().NewRequestInfo(req)))
+	budget := newDecodeBudget(2 * smallCost)
+	ctx = withCall(ctx, &call{decoding: decoding{budget: budget, cost: smallCost}})
+	for body, want := range map[string]bool{
+		`{"kind":"Event","apiVersion":"v1","metadata":{"generateName":"a-"}}`: true,
+		`{"kind":"Event","apiVersion":"v1","metadata":{"name":"a"}}`:          false,
+		`{`: false,
+	} {
+		r := &Received{Request: req.WithContext(ctx), Body: []byte(body)}
+		equal(t, "unnamed", r.Unnamed(), want)
+		all, err := budget.tryReserve(smallCost)
+		if err != nil {
+			t.Fatalf("%s: something is still reserved: %v", body, err)
+		}
+		all.release()
+	}
+}
+
 // appendLength returns a field of bytes without its tag.
 func appendLength(value string) []byte {
 	n, out := len(value), []byte(nil)

@@ -34,7 +34,7 @@ import (
 // TestInputsAreAnsweredAsByTheAPIServer sends every input to a kube-apiserver
 // and to an intake in front of it, with a whole pipeline in between.
 func TestInputsAreAnsweredAsByTheAPIServer(t *testing.T) {
-	cluster := testenv.StartForTest(t, testenv.Options{})
+	cluster := testenv.Shared(t)
 	namespace := cluster.Namespace(t)
 	terminate(t, cluster.Config(), namespace+"-ends")
 	tokens := callers(t, cluster, namespace)
@@ -297,7 +297,7 @@ func comparable(stored *corev1.Event) *corev1.Event {
 // With a kube-apiserver and RBAC: a caller that may create Events, and not patch them,
 // cannot change those of others by posting the same Event.
 func TestCreateIsNotPatch(t *testing.T) {
-	cluster := testenv.StartForTest(t, testenv.Options{})
+	cluster := testenv.Shared(t)
 	namespace := cluster.Namespace(t)
 	tokens := map[caller]string{}
 	for who, verbs := range map[caller][]string{writer: {"create", "patch", "update"}, creator: {"create"}} {

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -40,6 +42,12 @@ func (answered) Query(q Query) (http.HandlerFunc, bool, error) {
 func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 	const event = `{"kind":"Event","apiVersion":"v1","metadata":{"name":"a"},"involvedObject":{"namespace":"ns"}}`
 	const path, query = "/api/v1/namespaces/ns/events", "/apis/query.eventd.io/v1/why"
+	var inProtobuf strings.Builder
+	if err := protobuf.NewSerializer(nil, nil).Encode(&corev1.Event{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}, ObjectMeta: metav1.ObjectMeta{Name: "a"}, InvolvedObject: corev1.ObjectReference{Namespace: "ns"},
+	}, &inProtobuf); err != nil {
+		t.Fatal(err)
+	}
 	asserted := must(EncodeUser(&user.DefaultInfo{Name: "jane", Extra: map[string][]string{ReplicaExtra: {"b"}}}))
 	for name, test := range map[string]struct {
 		method, path, contentType, body string
@@ -50,11 +58,13 @@ func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 		"POST":                      {http.MethodPost, path, runtime.ContentTypeJSON, event, false, false, "", 201},
 		"POST with options":         {http.MethodPost, path + "?dryRun=All", runtime.ContentTypeJSON, event, false, false, "", 201},
 		"POST in YAML":              {http.MethodPost, path, runtime.ContentTypeYAML, event, false, false, "", 201},
+		"POST in protobuf":          {http.MethodPost, path, runtime.ContentTypeProtobuf, inProtobuf.String(), false, false, "", 201},
 		"POST of nonsense":          {http.MethodPost, path, runtime.ContentTypeProtobuf, event, false, false, "", 400},
 		"POST, forwarded":           {http.MethodPost, path, runtime.ContentTypeJSON, event, true, false, "", 201},
 		"PATCH":                     {http.MethodPatch, path + "/a", string(types.StrategicMergePatchType), `{"count":2}`, false, false, "", 404},
 		"PATCH, forwarded":          {http.MethodPatch, path + "/a", string(types.MergePatchType), `{"count":2}`, true, false, "", 404},
 		"PUT":                       {http.MethodPut, path + "/a", runtime.ContentTypeJSON, event, false, false, "", 201},
+		"PUT, forwarded":            {http.MethodPut, path + "/a", runtime.ContentTypeJSON, event, true, false, "", 201},
 		"DELETE":                    {http.MethodDelete, path + "/a", "", "", false, false, "", 405},
 		"a batch":                   {http.MethodPost, path + "?batch=true", runtime.ContentTypeJSON, `{"kind":"EventList","apiVersion":"v1","items":[]}`, false, false, "", 200},
 		"a batch, forwarded":        {http.MethodPost, path + "?batch=true", runtime.ContentTypeJSON, `{"kind":"EventList","apiVersion":"v1","items":[]}`, true, false, "", 200},
@@ -70,7 +80,10 @@ func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 		"a wrong timeout":           {http.MethodPost, path + "?timeout=x", runtime.ContentTypeJSON, event, false, false, "timeout", 400},
 		"the state of a replica":    {http.MethodPost, ReplicaStatePath, "", "{}", true, false, "replica state", 204},
 		"a session of replication":  {http.MethodPost, ReplicationPath, "", "", true, false, "replication", 200},
-		"impersonation, in a query": {http.MethodGet, query, "impersonate", "", false, false, "impersonation", 403},
+		"impersonation, in a query": {http.MethodGet, query, "Impersonate-User", "", false, false, "impersonation", 403},
+		"impersonation, of a group": {http.MethodPost, path, "Impersonate-Group", event, false, false, "impersonation", 403},
+		"impersonation, of a uid":   {http.MethodPost, path, "Impersonate-Uid", event, false, false, "impersonation", 403},
+		"impersonation, of extra":   {http.MethodPost, path, "Impersonate-Extra-Scopes", event, false, false, "impersonation", 403},
 	} {
 		for _, server := range []struct {
 			name    string
@@ -115,8 +128,8 @@ func TestEveryRequestPassesEveryFilterOnce(t *testing.T) {
 				if !test.anonymous {
 					req.Header.Set("Authorization", "Bearer token")
 				}
-				if test.contentType == "impersonate" {
-					req.Header.Set("Impersonate-User", "joe")
+				if strings.HasPrefix(test.contentType, "Impersonate-") {
+					req.Header.Set(test.contentType, "joe")
 				} else if test.contentType != "" {
 					req.Header.Set("Content-Type", test.contentType)
 				}

@@ -164,6 +164,25 @@ func TestCallersWithoutRightsShareAFlow(t *testing.T) {
 	}
 }
 
+// A caller that turns out to have a right counts as itself, and is refused if it has all that it may have.
+func TestCallerWithARightTakesNoMoreThanItsOwn(t *testing.T) {
+	const name = "system:serviceaccount:a:x"
+	c := testFlowControl()
+	c.callers.known.add(credential{1}, acceptedNow(name))
+	for i := range 10 { // namespaces, each of which has a limit too
+		for c.inFlight.Acquire(shares.FlowOf(name, fmt.Sprint(i)), 1) {
+		}
+	}
+	call, req := &call{credential: credential{1}}, requestWith("", "")
+	req = req.WithContext(request.WithUser(withCall(req.Context(), call), &user.DefaultInfo{Name: name}))
+	decided := false
+	c.withInFlightLimit(c.withCallerFlow(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		decided = true
+		equal(t, "code", codeOf(c.decided(req, nil)), http.StatusTooManyRequests)
+	}))).ServeHTTP(httptest.NewRecorder(), req)
+	equal(t, "there was a place before", decided, true)
+}
+
 // A filter that is missing in the chain is an internal error.
 func TestRequestWithoutUserIsNotHandled(t *testing.T) {
 	c := testFlowControl()

@@ -18,7 +18,7 @@ import (
 // kubectl asks a server which fields it validates before it sends an Event. It says the same of eventd as of a
 // kube-apiserver.
 func TestKubectlSendsEvents(t *testing.T) {
-	cluster := testenv.StartForTest(t, testenv.Options{})
+	cluster := testenv.Shared(t)
 	namespace := cluster.Namespace(t)
 	direct := cluster.ServiceAccount(t, namespace, "writer")
 	cluster.Grant(t, namespace, "writer", rbacv1.PolicyRule{

@@ -242,12 +242,19 @@ const inJSONType, inYAML, inProtobuf = "application/json", "application/yaml", "
 func TestBodiesAreLimitedInTheirStructure(t *testing.T) {
 	const ok, bad, large = 200, 400, 413
 	list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("1,", n), ",") + "]" }
-	fields := func(n int) string {
-		message, err := (&runtime.Unknown{Raw: bytes.Repeat([]byte{15<<3 | byte(protowire.BytesType), 0}, n)}).Marshal()
+	enveloped := func(kind string, raw []byte) string {
+		message, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{Kind: kind}, Raw: raw}).Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(protobufPrefix) + string(message)
+	}
+	empty := func(n int) []byte { return bytes.Repeat([]byte{15<<3 | byte(protowire.BytesType), 0}, n) }
+	fields := func(n int) string { return enveloped("", empty(n)) }
+	// A decoder merges what a message has of one field.
+	metadata := func(n, times int) string {
+		one := protowire.AppendBytes(protowire.AppendTag(nil, metadataField, protowire.BytesType), empty(n))
+		return enveloped("Event", bytes.Repeat(one, times))
 	}
 	for name, test := range map[string]struct {
 		mediaType, body string
@@ -269,6 +276,10 @@ func TestBodiesAreLimitedInTheirStructure(t *testing.T) {
 		"protobuf that is none":           {inProtobuf, list(maxValues + 1), ok},
 		"as many fields":                  {inProtobuf, fields(maxValues), ok},
 		"one field more":                  {inProtobuf, fields(maxValues + 1), large},
+		"as many, of two metadata":        {inProtobuf, metadata(maxValues/2-1, 2), ok},
+		"one more, of two metadata":       {inProtobuf, metadata(maxValues/2, 2), large},
+		"no Event, as long as may be":     {inProtobuf, enveloped("DeleteOptions", make([]byte, smallBody)), bad},
+		"no Event, one byte more":         {inProtobuf, enveloped("DeleteOptions", make([]byte, smallBody+1)), large},
 
 		"YAML, as long as may be":    {inYAML, "a: " + strings.Repeat("x", maxYAMLBytes-3), ok},
 		"YAML, one byte more":        {inYAML, "a: " + strings.Repeat("x", maxYAMLBytes-2), large},

@@ -13,7 +13,7 @@ import (
 
 // Whatever arrives late, in the API or from another client, a stored Event has the highest count and the latest time.
 func TestCountAndTimeOfAStoredEventOnlyRise(t *testing.T) {
-	cluster := testenv.StartForTest(t, testenv.Options{})
+	cluster := testenv.Shared(t)
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	at := func(minute int) string { return noon.Add(time.Duration(minute) * time.Minute).Format(time.RFC3339) }
 	micro := func(minute int) string { return strings.Replace(at(minute), "Z", ".000007Z", 1) }

@@ -84,6 +84,7 @@ func FuzzPlain(f *testing.F) {
 		`{}`, `{"count":2}`, `{"count":2,"count":3}`, `{"count":null}`, `{"lastTimestamp":null}`, `{"message":""}`, `{"count":0}`, `{"series":{}}`,
 		`{"series":{"count":2}}`, `{"series":null}`, `{"series":{"lastObservedTime":null}}`, `{"series":{"count":2,"lastObservedTime":"2026-11-23T10:00:00.123456Z"}}`,
 		`{"$patch":"delete"}`, `{"metadata":{"resourceVersion":"1"}}`, `{"reason":"other"}`, `{"nonsense":1}`, `{"count":2}x`, `{"message":"\ud800"}`, `{"series":{"count":}`,
+		`{"count":3,"message":null}`, `{"message":"other","count":null}`, `{"count":3,"series":null}`, `{"series":{"count":3,"lastObservedTime":null}}`,
 	} {
 		for i := range byte(5) {
 			f.Add(true, false, coreEvents+"/known", jsonType, i, []byte(body))

@@ -92,10 +92,11 @@ func TestSessionLastsAsLongAsItsTokenIsAccepted(t *testing.T) {
 			synctest.Wait()
 			select {
 			case <-ended:
+				equal(t, "ended", true, test.ends)
 				equal(t, "reviews before the end", tokens.asked, 1)
 			default:
-				equal(t, "reviews", tokens.asked, 3)
 				equal(t, "ended", false, test.ends)
+				equal(t, "reviews", tokens.asked, 3)
 			}
 		}
 		t.Run(name, func(t *testing.T) { synctest.Test(t, bubble) })

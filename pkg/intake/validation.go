@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -21,13 +22,6 @@ import (
 // not validated. events.k8s.io/v1 requires the new style for new Events, and allows only
 // changes of series and metadata. Field names are those of core/v1 in both APIs, with
 // one exception.
-const (
-	maxReportingInstance = 128
-	maxAction            = 128
-	maxReason            = 128
-	maxMessage           = 1024
-)
-
 var (
 	metadataPath            = field.NewPath("metadata")
 	reportingControllerPath = field.NewPath("reportingController")
@@ -168,10 +162,10 @@ func validateNewStyle(event *corev1.Event, api occurrence.API) field.ErrorList {
 		required    bool
 		limit       int
 	}{
-		{"reportingInstance", event.ReportingInstance, true, maxReportingInstance},
-		{"action", event.Action, true, maxAction},
-		{"reason", event.Reason, true, maxReason},
-		{"message", event.Message, false, maxMessage},
+		{"reportingInstance", event.ReportingInstance, true, identity.MaxReportingInstance},
+		{"action", event.Action, true, identity.MaxAction},
+		{"reason", event.Reason, true, identity.MaxReason},
+		{"message", event.Message, false, identity.MaxNote},
 	} {
 		if f.required && f.value == "" {
 			errs = append(errs, field.Required(field.NewPath(f.name), ""))

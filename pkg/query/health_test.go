@@ -86,3 +86,37 @@ func TestTheHistoryIsHealthyWhileItsWatchIsOpen(t *testing.T) {
 	running.Wait()
 	want(false)
 }
+
+// While the watch of Events is not open, receivers get nothing, and nothing is pending for them. The station says so,
+// where any receiver has Events observed for it.
+func TestTheObserverIsHealthyWhileItsWatchIsOpen(t *testing.T) {
+	for _, test := range []struct {
+		states    []string
+		connected float64
+		healthy   bool
+	}{
+		{nil, 0, true},
+		{[]string{"standby", "paused"}, 0, true},
+		{[]string{"paused", "starting"}, 0, false},
+		{[]string{"waiting"}, 0, false},
+		{[]string{"waiting"}, 1, true},
+	} {
+		registry := prometheus.NewRegistry()
+		connected := prometheus.NewGauge(prometheus.GaugeOpts{Name: "eventd_observer_connected"})
+		connected.Set(test.connected)
+		registry.MustRegister(connected)
+		s := newScene(t, func(o *query.Options) {
+			o.History, o.Gatherer = nil, registry
+			o.Status = func() (status v1alpha1.PipelineStatus) {
+				for _, state := range test.states {
+					status.Receivers = append(status.Receivers, v1alpha1.ReceiverStatus{Name: state, State: state})
+				}
+				return status
+			}
+		})
+		status := get[v1alpha1.PipelineStatus](t, s, "status")
+		if len(status.Stations) != 1 || status.Stations[0].Healthy != test.healthy || (status.Stations[0].Message == "") != test.healthy {
+			t.Errorf("%+v: %+v", test, status.Stations)
+		}
+	}
+}

@@ -234,26 +234,27 @@ func TestTimelineIsOfTheTimesOfEvents(t *testing.T) {
 		"first":  {FirstTimestamp: ago(20 * time.Hour)},
 		"bare":   {ObjectMeta: metav1.ObjectMeta{CreationTimestamp: ago(50 * time.Hour)}},
 		"future": {LastTimestamp: ago(-time.Hour)}, // the clock of its reporter is wrong
+		"last":   {EventTime: microAgo(-time.Second)},
 	}
 	for _, order := range [][]string{
-		{"old", "bare", "first", "once", "series", "new", "future"},
-		{"future", "new", "first", "series", "old", "once", "bare"},
+		{"old", "bare", "first", "once", "series", "new", "future", "last"},
+		{"future", "new", "first", "series", "old", "once", "bare", "last"},
 	} {
 		s := newScene(t)
 		for i, name := range order {
 			e := events[name]
 			e.Namespace, e.Name, e.UID, e.ResourceVersion = "shop", name, types.UID(name), fmt.Sprint(i+1)
-			s.history.Add(observer.Version{Event: &e, Observed: now.Add(time.Duration(i) * time.Millisecond)})
+			s.history.Add(observer.Version{Event: &e, Observed: now.Add(time.Duration(i) * time.Second / 7)}) // the last one when it happens
 		}
 		for asked, want := range map[string]string{
-			"":                     "old bare first once series new future",
-			"&since=30m":           "series new future",
+			"":                     "old bare first once series new future last",
+			"&since=30m":           "series new future last",
 			"&since=30m&until=15m": "series",
 			"&until=30m":           "old bare first once",
 			"&since=55h&until=10h": "bare first",
-			"&limit=2":             "new future",
+			"&limit=2":             "future last",
 			"&until=1h&limit=2":    "first once",
-			"&versions=all":        "old bare first once series new future",
+			"&versions=all":        "old bare first once series new future last",
 		} {
 			var got []string
 			for _, item := range get[v1alpha1.Timeline](t, s, "timeline?namespace=shop"+asked).Items {

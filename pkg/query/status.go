@@ -1,6 +1,8 @@
 package query
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -28,16 +30,23 @@ func (a *API) status() (*v1alpha1.PipelineStatus, error) {
 	for i := range s.Rules {
 		addRuleFigures(&s.Rules[i], r)
 	}
+	unwatched := map[string]bool{
+		"observer": slices.ContainsFunc(s.Receivers, observes) && r.value("eventd_observer_connected") == 0,
+	}
 	if a.options.History != nil {
 		s.History = a.historyStatus()
-		for i := range s.Stations {
-			if station := &s.Stations[i]; station.Name == "history" && !s.History.Connected {
-				station.Healthy, station.Message = false, "the watch of Events is not open"
-			}
+		unwatched["history"] = !s.History.Connected
+	}
+	for i := range s.Stations {
+		if station := &s.Stations[i]; unwatched[station.Name] {
+			station.Healthy, station.Message = false, "the watch of Events is not open"
 		}
 	}
 	return &s, nil
 }
+
+// observes reports whether Events are observed for a receiver: here, and now.
+func observes(r v1alpha1.ReceiverStatus) bool { return r.State != "standby" && r.State != "paused" }
 
 // receiverFigures are what became of versions.
 var receiverFigures = []string{

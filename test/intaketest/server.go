@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // Main runs the tests of a package, and fails if goroutines are left.
@@ -30,7 +31,7 @@ func Main(m *testing.M) {
 	// The second handler sleeps by a clock that is shared between the bubbles of
 	// synctest, which begin in another year than the rest of the world.
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(testenv.Runner(m))
 }
 
 // Server is an intake's handler. It is called without a network in between, so that a

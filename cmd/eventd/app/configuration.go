@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/internal/instrument"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -156,7 +156,7 @@ func (c *configuration) loadFile(ctx context.Context) error {
 	c.sum, c.inForce = sum, false
 	if err := c.use(data); err != nil {
 		c.metrics.successful.Set(0)
-		return boundedText(err)
+		return errors.New(eventfields.ValidUTF8(err.Error(), 16<<10)) // it may have a wrong field every few bytes
 	}
 	c.inForce = true
 	hash := hex.EncodeToString(sum[:])
@@ -179,17 +179,6 @@ func readRegular(file string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is not a regular file", file)
 	}
 	return readNamed(file, v1alpha1.MaxBytes)
-}
-
-// maxErrorText limits what is logged of a wrong file, which may have a wrong field every few bytes.
-const maxErrorText = 16 << 10
-
-func boundedText(err error) error {
-	text := err.Error()
-	if len(text) <= maxErrorText {
-		return err
-	}
-	return errors.New(strings.ToValidUTF8(text[:maxErrorText], "") + "…")
 }
 
 func (c *configuration) use(data []byte) error {

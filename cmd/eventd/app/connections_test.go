@@ -471,7 +471,7 @@ func logged(by func(logr.Logger)) string {
 // A client can cause a message with each frame that it sends.
 func TestServerLimitsItsErrorLog(t *testing.T) {
 	written := logged(func(logger logr.Logger) {
-		server := newServerLog(logger)
+		server := newLibraryLog(logger, "HTTP server error")
 		for range 1000 {
 			server.Print("http2: received GOAWAY")
 			server.Print("http: TLS handshake error from 10.0.0.1:1: EOF")
@@ -489,7 +489,7 @@ func TestLogOfTheStandardLibraryIsLimited(t *testing.T) {
 		t.Errorf("the output of the standard library's log is %T", log.Writer())
 	}
 	written := logged(func(logger logr.Logger) {
-		library := log.New(newLibraryLog(logger), "", 0)
+		library := newLibraryLog(logger, "A library has logged")
 		for range 1000 {
 			library.Printf("Unsolicited response received on idle HTTP channel starting with %q", strings.Repeat("\x00", 4096))
 		}

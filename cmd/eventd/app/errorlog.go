@@ -47,49 +47,33 @@ func limitLibraryErrors() {
 			},
 		}
 		log.SetFlags(0)
-		log.SetOutput(newLibraryLog(klog.Background()))
+		log.SetOutput(newLibraryLog(klog.Background(), "A library has logged").Writer())
 	})
 }
 
-// maxLibraryLine bounds a line of the standard library's log in bytes.
-const maxLibraryLine = 512
+// maxLogLine bounds a line of a library's log in bytes.
+const maxLogLine = 512
 
-// libraryLog is the output of the standard library's log.
+// libraryLog is the output of the log of a library, of which a line a minute is logged by default. Failed handshakes
+// never are: port scanners and health checks of load balancers cause them.
 type libraryLog struct {
 	logger  logr.Logger
+	message string
 	limited *limitedLog
 }
 
-func newLibraryLog(logger logr.Logger) libraryLog {
-	return libraryLog{logger, &limitedLog{sometimes: rate.Sometimes{First: 1, Interval: time.Minute}, verbosity: 5}}
+func newLibraryLog(logger logr.Logger, message string) *log.Logger {
+	limited := &limitedLog{sometimes: rate.Sometimes{First: 1, Interval: time.Minute}, verbosity: 5}
+	return log.New(libraryLog{logger, message, limited}, "", 0)
 }
 
 // Write implements io.Writer.
 func (l libraryLog) Write(line []byte) (int, error) {
-	message := strings.TrimSpace(string(line[:min(len(line), maxLibraryLine)]))
-	l.logger.V(l.limited.level()).Info("A library has logged", "message", message)
-	return len(line), nil
-}
-
-// serverLog is the error log of the HTTP server.
-type serverLog struct {
-	logger  logr.Logger
-	limited *limitedLog
-}
-
-func newServerLog(logger logr.Logger) *log.Logger {
-	limited := &limitedLog{sometimes: rate.Sometimes{First: 1, Interval: time.Minute}, verbosity: 5}
-	return log.New(serverLog{logger, limited}, "", 0)
-}
-
-// Write implements io.Writer. Failed handshakes are never logged by default: port
-// scanners and health checks of load balancers cause them.
-func (l serverLog) Write(line []byte) (int, error) {
-	message := strings.TrimSpace(string(line))
+	said := strings.TrimSpace(string(line[:min(len(line), maxLogLine)]))
 	level := l.limited.verbosity
-	if !strings.Contains(message, "TLS handshake error") {
+	if !strings.Contains(said, "TLS handshake error") {
 		level = l.limited.level()
 	}
-	l.logger.V(level).Info("HTTP server error", "message", message)
+	l.logger.V(level).Info(l.message, "message", said)
 	return len(line), nil
 }

@@ -148,25 +148,27 @@ func (f *followers) forget(now time.Time) {
 	}
 }
 
-// list returns the replicas with names, in their order.
-func (f *followers) list() (out []v1alpha1.Replica) {
+// list returns the replicas with names, in their order. Whether one mirrors what is pending is not said where nothing is.
+func (f *followers) list(mirrors bool) (out []v1alpha1.Replica) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
 	f.forget(now)
 	for _, name := range slices.Sorted(maps.Keys(f.known)) {
 		if name != "" {
-			out = append(out, f.known[name].replica(name, now))
+			out = append(out, f.known[name].replica(name, now, mirrors))
 		}
 	}
 	return out
 }
 
 // replica returns what is known of a follower.
-func (f *follower) replica(name string, now time.Time) v1alpha1.Replica {
+func (f *follower) replica(name string, now time.Time, mirrors bool) v1alpha1.Replica {
 	r := f.state.Replica
-	follows := f.sessions > 0
-	r.Identity, r.Role, r.Follows, r.UnknownSince = name, roleStandby, &follows, nil
+	r.Identity, r.Role, r.Follows, r.UnknownSince = name, roleStandby, nil, nil
+	if mirrors {
+		r.Follows = new(f.sessions > 0)
+	}
 	if !f.reported.IsZero() && f.silent(now) {
 		since := metav1.NewTime(f.reported)
 		r.Ready, r.Reason, r.UnknownSince = nil, "", &since

@@ -24,7 +24,7 @@ func (f *followers) tell(t *testing.T, name string, state replicaState) {
 
 // is returns what is listed of a replica.
 func (f *followers) is(name string) *v1alpha1.Replica {
-	for _, r := range f.list() {
+	for _, r := range f.list(true) {
 		if r.Identity == name {
 			return &r
 		}
@@ -53,8 +53,8 @@ func TestLeaderKnowsEachReplica(t *testing.T) {
 		if got := f.is("apart"); got == nil || *got.Follows || *got.Ready || got.Reason != "no token" {
 			t.Errorf("one that cannot follow is %+v", got)
 		}
-		if got := f.sessions(); len(f.list()) != 3 || got != 3 {
-			t.Errorf("with %d sessions, these are listed: %+v", got, f.list())
+		if got := f.sessions(); len(f.list(true)) != 3 || got != 3 {
+			t.Errorf("with %d sessions, these are listed: %+v", got, f.list(true))
 		}
 		// One that hangs has its session until its connection is closed.
 		last := time.Now()
@@ -71,7 +71,7 @@ func TestLeaderKnowsEachReplica(t *testing.T) {
 		}
 		f.addSessions("well", -1)
 		time.Sleep(forgetAfter - silentAfter)
-		if got := f.list(); len(got) != 0 {
+		if got := f.list(true); len(got) != 0 {
 			t.Errorf("after a while, these are listed: %+v", got)
 		}
 	})
@@ -104,7 +104,7 @@ func TestTermBeginsWithTheReplicasThatReport(t *testing.T) {
 		f.tell(t, "well", ready("v1"))
 		f.begin()
 		if f.is("of a former term") != nil || f.is("follows") == nil || f.is("well") == nil {
-			t.Errorf("these are listed: %+v", f.list())
+			t.Errorf("these are listed: %+v", f.list(true))
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestKnownReplicasAreLimited(t *testing.T) {
 			f.tell(t, fmt.Sprint(i), ready("v1"))
 			time.Sleep(time.Millisecond)
 		}
-		if got := f.list(); len(got) != maxFollowers || f.is("follows") == nil || f.is(fmt.Sprint(10*maxFollowers-1)) == nil || f.is("0") != nil {
+		if got := f.list(true); len(got) != maxFollowers || f.is("follows") == nil || f.is(fmt.Sprint(10*maxFollowers-1)) == nil || f.is("0") != nil {
 			t.Errorf("%d are listed: %+v", len(got), got)
 		}
 		if err := f.report("bad", []byte("{")); err == nil || f.is("bad") != nil {

@@ -51,7 +51,7 @@ func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.H
 		MaxHeaderBytes:    intake.MaxHeaderBytes,
 		ReadHeaderTimeout: handshakeTimeout,
 		IdleTimeout:       idleTimeout,
-		ErrorLog:          newServerLog(klog.Background()),
+		ErrorLog:          newLibraryLog(klog.Background(), "HTTP server error"),
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateActive {
 				boundedOf(c).consumed()

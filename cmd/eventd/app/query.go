@@ -41,7 +41,7 @@ func (p *process) newQueries() (err error) {
 func (p *process) status() v1alpha1.PipelineStatus {
 	s := v1alpha1.PipelineStatus{Replica: p.replica(), Flags: p.flags}
 	if p.elector != nil && p.elector.Leading() {
-		s.Followers = p.followers.list()
+		s.Followers = p.followers.list(p.options.Takes())
 	}
 	if p.configuration != nil {
 		s.Configuration, s.Rules = p.configuration.status(), p.configuration.ruleStatus()

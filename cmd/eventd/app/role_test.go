@@ -47,9 +47,10 @@ func TestRolesAreTwoProcesses(t *testing.T) {
 
 // A configuration of the other role is refused: nothing of it would be done.
 func TestConfigurationOfTheOtherRoleIsRefused(t *testing.T) {
-	for role, content := range map[string]string{
-		RoleIntake:  toStdout,
-		RoleObserve: headOfConfiguration + "intake:\n- {name: none, match: \"true\", drop: true}\n",
+	for content, role := range map[string]string{
+		toStdout: RoleIntake,
+		headOfConfiguration + "metrics:\n- name: events\n":                             RoleIntake,
+		headOfConfiguration + "intake:\n- {name: none, match: \"true\", drop: true}\n": RoleObserve,
 	} {
 		for _, of := range []string{RoleIntake, RoleObserve, RoleAll} {
 			c, _ := newTestConfiguration(t, content)

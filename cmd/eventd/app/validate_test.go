@@ -79,6 +79,7 @@ func TestErrorsOfOptionsNameTheFlag(t *testing.T) {
 		{"--serving-ca-dns-names=ok.example", "--serving-ca-dns-names needs --serving-ca=managed"},
 		{"--kubeconfig=a --endpoint-kubeconfig=./a", "--endpoint-kubeconfig must not be the file of --kubeconfig: "},
 		{"--kubeconfig=validate.go --endpoint-kubeconfig=../app/validate.go", "--endpoint-kubeconfig must not be the file of --kubeconfig: "},
+		{"--authentication-kubeconfig=a --endpoint-kubeconfig=a", "--endpoint-kubeconfig must not be the file of --authentication-kubeconfig: "},
 		{"--authorization-kubeconfig=a --endpoint-kubeconfig=a", "--endpoint-kubeconfig must not be the file of --authorization-kubeconfig: "},
 		{"--tls-min-version=1.2", `--tls-min-version: unknown tls version "1.2"`},
 		{"--tls-cipher-suites=ROT13", "--tls-cipher-suites: Cipher suite ROT13"},

@@ -276,7 +276,7 @@ func (p *plugin) checkExists(ctx context.Context, t target) error {
 		return nil
 	}
 	if err != nil {
-		p.note("Whether eventd has Events of %s cannot be checked: %v", t, err)
+		p.note("%s%s. Whether eventd has Events of %s cannot be checked: %v", unknown, suggestion, t, err)
 		return nil
 	}
 	what := "it"

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -134,7 +137,7 @@ func (p *Pair) Get(ctx context.Context, resource string, query url.Values, into 
 	if err := failed(resource, errs); err != nil {
 		return err
 	}
-	raw, err := merge(resource, answers, errs)
+	raw, err := merge(resource, query, answers, errs)
 	if err != nil {
 		return err
 	}
@@ -142,14 +145,15 @@ func (p *Pair) Get(ctx context.Context, resource string, query url.Values, into 
 }
 
 // merge returns one answer of two, of which one may be missing.
-func merge(resource string, answers [2]json.RawMessage, errs [2]error) (json.RawMessage, error) {
+func merge(resource string, query url.Values, answers [2]json.RawMessage, errs [2]error) (json.RawMessage, error) {
 	switch resource {
 	case "status":
 		return merged(answers, errs, mergeStatus)
 	case "why":
 		return merged(answers, errs, mergeWhy)
 	default:
-		return merged(answers, errs, mergeTop)
+		limit, _ := strconv.Atoi(query.Get(v1alpha1.ParamLimit))
+		return merged(answers, errs, func(of [2]*v1alpha1.Top, errs [2]error) *v1alpha1.Top { return mergeTop(of, errs, limit) })
 	}
 }
 
@@ -167,13 +171,34 @@ func merged[T any](answers [2]json.RawMessage, errs [2]error, merge func([2]*T, 
 	return json.Marshal(merge(of, errs))
 }
 
-// mergeTop returns what those that observe say: they know more.
-func mergeTop(of [2]*v1alpha1.Top, errs [2]error) *v1alpha1.Top {
-	if of[1] != nil {
-		return of[1]
+// mergeTop returns the larger figures of both, of at most limit keys unless it is 0. Only those that take reports know
+// what was filtered, dropped or deferred, and only those that observe what others write to the apiserver.
+func mergeTop(of [2]*v1alpha1.Top, errs [2]error, limit int) *v1alpha1.Top {
+	top, other := of[1], of[0]
+	if top == nil {
+		top, other = other, nil
 	}
-	of[0].Missing = missing(errs, of[0].Role)
-	return of[0]
+	if top.Missing = missing(errs, top.Role); other == nil {
+		return top
+	}
+	top.Occurrences = max(top.Occurrences, other.Occurrences)
+	for _, item := range other.Items {
+		i := slices.IndexFunc(top.Items, func(had v1alpha1.TopItem) bool {
+			return ptr.Equal(had.Object, item.Object) && had.Reason+had.Namespace+had.Reporter == item.Reason+item.Namespace+item.Reporter
+		})
+		if i < 0 {
+			top.Items = append(top.Items, item)
+			continue
+		}
+		same := &top.Items[i]
+		if item.Occurrences > same.Occurrences {
+			same.Occurrences, same.Error = item.Occurrences, item.Error
+		}
+		same.Writes, same.Saved = max(same.Writes, item.Writes), max(same.Saved, item.Saved)
+	}
+	slices.SortStableFunc(top.Items, func(a, b v1alpha1.TopItem) int { return cmp.Compare(b.Occurrences, a.Occurrences) })
+	top.Items = top.Items[:min(len(top.Items), cmp.Or(limit, len(top.Items)))]
+	return top
 }
 
 // mergeStatus adds the status of those that observe to that of those that take reports. Of the way in, those that observe
@@ -222,7 +247,7 @@ func (p *Pair) Watch(ctx context.Context, resource string, query url.Values) (Fr
 	switch resource {
 	case "drops":
 		return watch(p.intake)
-	case "status":
+	case "status", "top":
 		streams, errs = ask(p, watch)
 	default:
 		steps := resource == "tail" && strings.Contains(query.Get(v1alpha1.ParamInclude), "steps")
@@ -242,7 +267,7 @@ func (p *Pair) Watch(ctx context.Context, resource string, query url.Values) (Fr
 	if err := failed(resource, errs); err != nil {
 		return nil, err
 	}
-	return newFrames(resource, streams, errs, missing(errs, role)), nil
+	return newFrames(resource, query, streams, errs, missing(errs, role)), nil
 }
 
 // Follow runs a watch until ctx ends, which is no error, or it is refused. Until it was open once, any failure
@@ -254,6 +279,7 @@ func (p *Pair) Follow(ctx context.Context, f Follow) error {
 // frames are those of two streams. An object of both is merged whenever one of them changes.
 type frames struct {
 	resource string
+	query    url.Values
 	streams  [2]Frames
 	errs     [2]error
 	latest   [2]json.RawMessage
@@ -270,8 +296,8 @@ type news struct {
 }
 
 // newFrames reads two streams. A tail has no object that could say what is missing, so its first frame does.
-func newFrames(resource string, streams [2]Frames, errs [2]error, missing string) *frames {
-	f := &frames{resource: resource, streams: streams, errs: errs, news: make(chan news, 1), ended: make(chan struct{})}
+func newFrames(resource string, query url.Values, streams [2]Frames, errs [2]error, missing string) *frames {
+	f := &frames{resource: resource, query: query, streams: streams, errs: errs, news: make(chan news, 1), ended: make(chan struct{})}
 	f.end = sync.OnceFunc(func() { close(f.ended) })
 	if resource == "tail" && missing != "" {
 		raw, err := json.Marshal(v1alpha1.TailItem{Missing: missing})
@@ -318,7 +344,7 @@ func (f *frames) Next() (metav1.WatchEvent, error) {
 			if i := slices.IndexFunc(f.latest[:], func(raw json.RawMessage) bool { return raw == nil }); i >= 0 && f.errs[i] == nil {
 				continue // until both have answered
 			}
-			raw, err := merge(f.resource, f.latest, f.errs)
+			raw, err := merge(f.resource, f.query, f.latest, f.errs)
 			n.frame.Object = runtime.RawExtension{Raw: raw}
 			return n.frame, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -58,8 +59,9 @@ var (
 			Replica: v1alpha1.Replica{Identity: "intake"}, Flags: map[string]string{"role": "intake"},
 			Stations: []v1alpha1.Station{{Name: "intake"}, {Name: "sink"}}, Rules: []v1alpha1.RuleStatus{{Name: "drop"}},
 		},
-		"why":   v1alpha1.Explanation{Role: "intake", Leader: "intake", KnownSince: at(10), Steps: []v1alpha1.Step{{Time: at(20), Action: "recorded"}, {Time: at(40), Action: "merged"}}},
-		"top":   v1alpha1.Top{Role: "intake", By: "intake"},
+		"why": v1alpha1.Explanation{Role: "intake", Leader: "intake", KnownSince: at(10), Steps: []v1alpha1.Step{{Time: at(20), Action: "recorded"}, {Time: at(40), Action: "merged"}}},
+		"top": v1alpha1.Top{Role: "intake", By: "intake", Occurrences: 13, Items: []v1alpha1.TopItem{
+			{Reason: "Dropped", Occurrences: 9, Saved: 9}, {Reason: "Both", Occurrences: 4, Error: 1, Writes: 1, Saved: 3}}},
 		"drops": v1alpha1.DropList{Leader: "intake"},
 		"tail":  v1alpha1.TailItem{Step: &v1alpha1.Step{Action: "recorded"}},
 	}
@@ -70,13 +72,17 @@ var (
 			Stations:  []v1alpha1.Station{{Name: "intake"}, {Name: "history"}}, Rules: []v1alpha1.RuleStatus{{Name: "route"}},
 			Receivers: []v1alpha1.ReceiverStatus{{Name: "loki"}}, History: &v1alpha1.HistoryStatus{Versions: 7},
 		},
-		"why":      v1alpha1.Explanation{Role: "observe", Leader: "observe", KnownSince: at(15), Truncated: true, Steps: []v1alpha1.Step{{Time: at(30), Action: "delivered"}}, Events: []v1alpha1.TimelineItem{{ID: "a"}}},
-		"top":      v1alpha1.Top{By: "observe"},
+		"why": v1alpha1.Explanation{Role: "observe", Leader: "observe", KnownSince: at(15), Truncated: true, Steps: []v1alpha1.Step{{Time: at(30), Action: "delivered"}}, Events: []v1alpha1.TimelineItem{{ID: "a"}}},
+		"top": v1alpha1.Top{By: "observe", Occurrences: 9, Items: []v1alpha1.TopItem{
+			{Reason: "Observed", Occurrences: 7}, {Reason: "Both", Occurrences: 2, Writes: 2}, {Reason: "Rare", Occurrences: 1}}},
 		"drops":    v1alpha1.DropList{Leader: "observe"}, // which knows of none
 		"timeline": v1alpha1.Timeline{Items: []v1alpha1.TimelineItem{{ID: "observe"}}},
 		"tail":     v1alpha1.TailItem{ResourceVersion: "5", Event: &v1alpha1.TimelineItem{ID: "observe"}},
 	}
 )
+
+// atMost3 is fewer than the keys that both have.
+var atMost3 = url.Values{v1alpha1.ParamLimit: {"3"}}
 
 // inOne is a process that does both.
 func inOne() servertest.Answers {
@@ -131,7 +137,11 @@ func (s *said) summary() string {
 		names = append(names, step.Action)
 	}
 	add("why", names...)
-	add("top", s.top.By)
+	top := s.top.By
+	for _, i := range s.top.Items {
+		top += fmt.Sprintf(",%s/%d/%d/%d/%d", i.Reason, i.Occurrences, i.Error, i.Writes, i.Saved)
+	}
+	add("top", top)
 	add("drops", s.drops.Leader)
 	names = nil
 	for _, item := range s.timeline.Items {
@@ -145,8 +155,8 @@ func (s *said) summary() string {
 
 // What one role answers, if it answers alone.
 const (
-	intakeAlone  = "replicas=intake shown=intake+sink+apiserver+drop why=recorded+merged top=intake drops=intake timeline= tail=recorded"
-	observeAlone = "replicas=observe shown=history+route+loki why=delivered top=observe drops= timeline=observe tail=observe"
+	intakeAlone  = "replicas=intake shown=intake+sink+apiserver+drop why=recorded+merged top=intake,Dropped/9/0/0/9,Both/4/1/1/3 drops=intake timeline= tail=recorded"
+	observeAlone = "replicas=observe shown=history+route+loki why=delivered top=observe,Observed/7/0/0/0,Both/2/0/2/0,Rare/1/0/0/0 drops= timeline=observe tail=observe"
 	bothInOne    = "replicas=both shown=intake+history+apiserver why=recorded+delivered top=both drops=both timeline=observe tail=observe"
 )
 
@@ -174,9 +184,9 @@ func TestBothRolesAnswerAsOne(t *testing.T) {
 		timelineErr     string
 	}{
 		{name: "both", connect: direct, intake: ofIntake, observe: ofObserve,
-			want: "replicas=intake+observe shown=intake+sink+history+apiserver+drop+route+loki why=recorded+delivered+merged top=observe drops=intake timeline=observe tail=observe+recorded"},
+			want: "replicas=intake+observe shown=intake+sink+history+apiserver+drop+route+loki why=recorded+delivered+merged top=observe,Dropped/9/0/0/9,Observed/7/0/0/0,Both/4/1/2/3 drops=intake timeline=observe tail=observe+recorded"},
 		{name: "both", connect: client.ConnectAPIServer, intake: ofIntake, observe: ofObserve,
-			want: "replicas=intake+observe shown=intake+sink+history+apiserver+drop+route+loki why=recorded+delivered+merged top=observe drops=intake timeline=observe tail=observe+recorded"},
+			want: "replicas=intake+observe shown=intake+sink+history+apiserver+drop+route+loki why=recorded+delivered+merged top=observe,Dropped/9/0/0/9,Observed/7/0/0/0,Both/4/1/2/3 drops=intake timeline=observe tail=observe+recorded"},
 		{name: "no observe", connect: direct, intake: ofIntake,
 			want: intakeAlone, missing: noObserve + "there is no Lease kube-system/eventd-observe", timelineErr: "nothing observes here: there is no Lease kube-system/eventd-observe"},
 		{name: "no observe", connect: client.ConnectAPIServer, intake: ofIntake,
@@ -222,7 +232,7 @@ func TestBothRolesAnswerAsOne(t *testing.T) {
 			var all sync.WaitGroup
 			for resource, into := range map[string]any{"status": &once.status, "why": &once.why, "top": &once.top} {
 				all.Go(func() {
-					if err := eventd.Get(t.Context(), resource, nil, into); err != nil {
+					if err := eventd.Get(t.Context(), resource, atMost3, into); err != nil {
 						t.Errorf("%s: %v", resource, err)
 					}
 				})
@@ -278,9 +288,9 @@ func TestBothRolesAnswerAsOne(t *testing.T) {
 					t.Errorf("%s:\ngot  %s\nwant %s", how, got.summary(), test.want)
 				}
 			}
-			missing := map[string]string{"status": once.status.Missing, "status, watched": watched.status.Missing, "why": once.why.Missing, "tail": watched.tailMissing}
-			if !strings.HasPrefix(test.missing, noIntake) { // those that observe know all of top
-				missing["top"], missing["top, watched"] = once.top.Missing, watched.top.Missing
+			missing := map[string]string{
+				"status": once.status.Missing, "status, watched": watched.status.Missing, "why": once.why.Missing, "tail": watched.tailMissing,
+				"top": once.top.Missing, "top, watched": watched.top.Missing,
 			}
 			for what, got := range missing {
 				if !strings.HasPrefix(got, test.missing) || (got == "") != (test.missing == "") {
@@ -401,7 +411,7 @@ func watchOnce(t *testing.T, eventd *client.Pair, resource string, frames int, h
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	stream, err := eventd.Watch(ctx, resource, map[string][]string{v1alpha1.ParamInclude: {"events,steps"}})
+	stream, err := eventd.Watch(ctx, resource, url.Values{v1alpha1.ParamInclude: {"events,steps"}, v1alpha1.ParamLimit: atMost3[v1alpha1.ParamLimit]})
 	if err != nil {
 		t.Fatalf("%s: %v", resource, err)
 	}
