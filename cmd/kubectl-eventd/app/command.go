@@ -87,7 +87,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Short: "Show what eventd does, and what became of Events",
 		Long: `Show what eventd does, what happened to an object, and what became of its Events.
 
-It finds eventd by its Lease, forwards to the leader's Pod as kubectl port-forward does, verifies its
+It finds eventd by its Leases, forwards to the leader's Pod as kubectl port-forward does, verifies its
 certificate, and uses your own credentials; or, with --connect=apiserver, asks the apiserver. You see the Events of the namespaces in which you may list them.`,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl eventd"},
 		Version:     stampedVersion(),

@@ -64,7 +64,7 @@ func decode(document []byte, config *EventdConfiguration) error {
 		return err
 	}
 	if kind.APIVersion == "v1" && kind.Kind == "ConfigMap" {
-		return errors.New(`the file is a ConfigMap: check what is in it, kubectl patch --local -f FILE -p '{}' -o 'jsonpath={.data.configuration\.yaml}' | eventd config check -`)
+		return errors.New(`the file is a ConfigMap: check what is in it, kubectl patch --local -f FILE -p '{}' -o 'jsonpath={.data.configuration\.yaml}' | eventd config check -, with the same --role`)
 	}
 	var errs field.ErrorList
 	if kind.APIVersion != APIVersion {
