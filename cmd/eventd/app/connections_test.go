@@ -32,6 +32,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/test/await"
@@ -479,6 +481,18 @@ func TestServerLimitsItsErrorLog(t *testing.T) {
 	})
 	if lines := strings.Count(written, "HTTP server error"); lines != 1 || !strings.Contains(written, "GOAWAY") {
 		t.Errorf("%d lines: %.300s", lines, written)
+	}
+}
+
+// The key of a strategic patch, of 100 KB, was logged twice.
+func TestErrorsOfLibrariesAreLoggedInPart(t *testing.T) {
+	limitLibraryErrors()
+	written := logged(func(logger logr.Logger) {
+		utilruntime.HandleErrorWithContext(klog.NewContext(t.Context(), logger), errors.New(strings.Repeat("x", 200_000)), "Unhandled Error")
+		utilruntime.HandleErrorWithContext(klog.NewContext(t.Context(), logger), nil, "Unhandled Error")
+	})
+	if !strings.Contains(written, "Unhandled Error") || len(written) > 2000 {
+		t.Errorf("%d bytes: %.300s", len(written), written)
 	}
 }
 

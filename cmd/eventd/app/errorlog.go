@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log"
 	"strings"
 	"sync"
@@ -11,20 +12,14 @@ import (
 	"golang.org/x/time/rate"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/eventfields"
 )
 
-// limitedLog limits messages that clients can cause at any rate. Messages above the
-// limit are logged at a higher verbosity.
-type limitedLog struct {
-	sometimes rate.Sometimes
-	verbosity int
-}
-
-// level returns the verbosity of the next message: 0 within the limit.
-func (l *limitedLog) level() int {
-	level := l.verbosity
-	l.sometimes.Do(func() { level = 0 })
-	return level
+// verbosity returns that of a message that clients can cause at any rate: 0 within a limit, and more above it.
+func verbosity(limit *rate.Sometimes, above int) int {
+	limit.Do(func() { above = 0 })
+	return above
 }
 
 var limitErrorsOnce sync.Once // the handlers are global
@@ -35,11 +30,14 @@ var limitErrorsOnce sync.Once // the handlers are global
 // destination sends unasked.
 func limitLibraryErrors() {
 	limitErrorsOnce.Do(func() {
-		limited := &limitedLog{sometimes: rate.Sometimes{First: 5, Interval: time.Second}, verbosity: 4}
+		limit := &rate.Sometimes{First: 5, Interval: time.Second}
 		utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{
 			func(ctx context.Context, err error, message string, keysAndValues ...any) {
 				logger := klog.FromContext(ctx).WithCallDepth(3)
-				if level := limited.level(); level > 0 {
+				if err != nil { // it may quote all that a client has sent
+					err = errors.New(eventfields.ValidUTF8(err.Error(), maxLogLine))
+				}
+				if level := verbosity(limit, 4); level > 0 {
 					logger.V(level).Info(message, append(keysAndValues, "err", err)...)
 				} else {
 					logger.Error(err, message, keysAndValues...)
@@ -59,20 +57,19 @@ const maxLogLine = 512
 type libraryLog struct {
 	logger  logr.Logger
 	message string
-	limited *limitedLog
+	limit   *rate.Sometimes
 }
 
 func newLibraryLog(logger logr.Logger, message string) *log.Logger {
-	limited := &limitedLog{sometimes: rate.Sometimes{First: 1, Interval: time.Minute}, verbosity: 5}
-	return log.New(libraryLog{logger, message, limited}, "", 0)
+	return log.New(libraryLog{logger, message, &rate.Sometimes{First: 1, Interval: time.Minute}}, "", 0)
 }
 
 // Write implements io.Writer.
 func (l libraryLog) Write(line []byte) (int, error) {
 	said := strings.TrimSpace(string(line[:min(len(line), maxLogLine)]))
-	level := l.limited.verbosity
+	level := 5
 	if !strings.Contains(said, "TLS handshake error") {
-		level = l.limited.level()
+		level = verbosity(l.limit, level)
 	}
 	l.logger.V(level).Info(l.message, "message", said)
 	return len(line), nil

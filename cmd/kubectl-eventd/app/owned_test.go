@@ -72,3 +72,28 @@ func TestACycleOfOwnersEnds(t *testing.T) {
 		t.Errorf("the timelines of %q are shown", names)
 	}
 }
+
+// The kubelet reports many Events within a second, and replicas observe them at other times each: the order of their
+// versions is that in which they happened. One of the future is at its place, too.
+func TestEventsOfAMomentAreInTheOrderOfTheirVersions(t *testing.T) {
+	answers := everything()
+	last, timeline := ago(20), v1alpha1.Timeline{TypeMeta: typeMeta("Timeline"), KnownSince: ago(60)}
+	for i, version := range []string{"100", "98", "99", "9"} {
+		e := event("uid-"+string(rune('a'+i))+"/"+version, "version-"+version)
+		e.ResourceVersion = version
+		e.Last, e.Observed = last, ago(10-i)
+		timeline.Items = append(timeline.Items, e)
+	}
+	future := event("uid-z/50", "version-50")
+	future.ResourceVersion, future.Last, future.Observed = "50", ago(-9), ago(30)
+	timeline.Items = append(timeline.Items, future)
+	answers["timeline"] = timeline
+	var got []string
+	for line := range strings.Lines(newCLI(t, answers).mustRun("timeline -A --types=Normal,Warning --no-headers")) {
+		_, version, _ := strings.Cut(strings.TrimSpace(line), "version-")
+		got = append(got, version)
+	}
+	if want := []string{"50", "9", "98", "99", "100"}; !slices.Equal(got, want) {
+		t.Errorf("in the order %q, not %q", got, want)
+	}
+}

@@ -180,7 +180,7 @@ func (o *timelineOptions) runMerged(ctx context.Context, subject target, query u
 		return len(o.types) > 0 && !slices.Contains(o.types, i.Type)
 	})
 	slices.SortStableFunc(merged.Items, func(a, b v1alpha1.TimelineItem) int {
-		return cmp.Or(a.Last.Compare(b.Last.Time), a.Observed.Compare(b.Observed.Time), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(happened(a), happened(b)), cmp.Compare(len(a.ResourceVersion), len(b.ResourceVersion)), cmp.Compare(a.ResourceVersion, b.ResourceVersion))
 	})
 	// Timelines of two groups both have an Event that does not say its group.
 	merged.Items = slices.CompactFunc(merged.Items, func(a, b v1alpha1.TimelineItem) bool { return a.ID == b.ID })
@@ -203,6 +203,9 @@ func (o *timelineOptions) runMerged(ctx context.Context, subject target, query u
 	}
 	return o.print(&merged, subject)
 }
+
+// happened is when an Event was last seen, but not after it was observed, as in the history. Of one moment, versions decide.
+func happened(i v1alpha1.TimelineItem) int64 { return min(i.Last.UnixMicro(), i.Observed.UnixMicro()) }
 
 // checkFound returns an error if there is nothing to show since the object does not exist.
 func (o *timelineOptions) checkFound(ctx context.Context, timeline *v1alpha1.Timeline, subject target) error {

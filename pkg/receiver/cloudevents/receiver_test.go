@@ -19,6 +19,7 @@ import (
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver"
 	"github.com/eventd/eventd/pkg/receiver/cloudevents"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/receivertest"
 )
 
@@ -96,7 +97,7 @@ func start(t testing.TB, batched bool) (*destination, *cloudevents.Receiver) {
 	d := &destination{t: t, status: map[string]int{}}
 	server := httptest.NewServer(d)
 	t.Cleanup(server.Close)
-	r, err := cloudevents.New(&configv1alpha1.CloudEvents{URL: server.URL, Batched: batched, Connection: configv1alpha1.Connection{Insecure: true}}, 0)
+	r, err := cloudevents.New(&configv1alpha1.CloudEvents{URL: server.URL, Batched: batched, Connection: configv1alpha1.Connection{Insecure: true}}, await.Timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +246,7 @@ func TestBodyBelongsToTheTransport(t *testing.T) {
 	receivertest.TestBodiesOfEarlyAnswers(t, func(url string, message byte) {
 		if r == nil {
 			var err error
-			if r, err = cloudevents.New(&configv1alpha1.CloudEvents{URL: url, Batched: true, Connection: configv1alpha1.Connection{Insecure: true}}, 0); err != nil {
+			if r, err = cloudevents.New(&configv1alpha1.CloudEvents{URL: url, Batched: true, Connection: configv1alpha1.Connection{Insecure: true}}, await.Timeout); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = r.Close() })

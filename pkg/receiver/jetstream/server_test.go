@@ -115,10 +115,10 @@ func (s *natsServer) url() string { return "nats://" + s.address }
 // connect returns a connection of the test.
 func (s *natsServer) connect(t testing.TB, options ...nats.Option) natsjs.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(s.url(), options...)
+	nc, err := nats.Connect(s.url(), append(options, nats.Timeout(await.Timeout))...)
 	must(t, err)
 	t.Cleanup(nc.Close)
-	js, err := natsjs.New(nc)
+	js, err := natsjs.New(nc, natsjs.WithDefaultTimeout(await.Timeout))
 	must(t, err)
 	return js
 }
