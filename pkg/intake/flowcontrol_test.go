@@ -227,8 +227,9 @@ func TestNothingWaitsWithASeat(t *testing.T) {
 			return func() answer { return s.as(t, "waits", "10.0.0.1", name) }
 		}
 		var writes []*occurrence.Occurrence
+		var answered []<-chan answer
 		for i := range 100 {
-			_ = background(as(fmt.Sprint("a", i)))
+			answered = append(answered, background(as(fmt.Sprint("a", i))))
 			select {
 			case o := <-s.Pipeline.Recorded:
 				writes = append(writes, o)
@@ -238,6 +239,9 @@ func TestNothingWaitsWithASeat(t *testing.T) {
 		}
 		for _, o := range writes {
 			o.Settled(stored(occurrence.Created, 1))
+		}
+		for _, a := range answered { // until then, they are in flight
+			(<-a).Want(t, 201, "")
 		}
 		patch := func(who, name string) answer {
 			return s.Do(t, http.MethodPatch, coreEvents+"/"+name, `{"count":2}`, "Authorization", "Bearer "+who)
