@@ -57,10 +57,9 @@ func TestEveryRightOfObserveIsNeeded(t *testing.T) {
 					}
 					_, _ = r.Metrics(t.Context(), cluster.ServiceAccount(t, metav1.NamespaceSystem, account))
 				case "patch events":
-					if err := leadsAgain(t, s); err != nil {
+					if err := leadsAgain(t, s); err != nil { // what repeats is written some seconds later
 						t.Error(err)
 					}
-					r.Terminate(t) // which writes what repeats
 				}
 				if err := await.Success(t.Context(), await.Timeout, func() error { return refused(t, account, removed.ofAccount(account)) }); err != nil {
 					t.Error(err)
