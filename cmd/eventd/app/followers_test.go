@@ -53,6 +53,11 @@ func TestLeaderKnowsEachReplica(t *testing.T) {
 		if got := f.is("apart"); got == nil || *got.Follows || *got.Ready || got.Reason != "no token" {
 			t.Errorf("one that cannot follow is %+v", got)
 		}
+		for _, r := range f.list(false) { // where nothing is pending
+			if r.Follows != nil {
+				t.Errorf("of %s it is said whether it mirrors", r.Identity)
+			}
+		}
 		if got := f.sessions(); len(f.list(true)) != 3 || got != 3 {
 			t.Errorf("with %d sessions, these are listed: %+v", got, f.list(true))
 		}
