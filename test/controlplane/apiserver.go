@@ -83,16 +83,37 @@ func complete(ctx context.Context, s *apiserver.ServerRunOptions) (apiserver.Com
 	return completed, nil
 }
 
-// apiServerArgs are the flags of the kube-apiserver.
+// clusterArgs are the flags that depend on whether there are controllers and these nodes.
+func clusterArgs(id identity, nodes []string) []string {
+	if len(nodes) == 0 {
+		return []string{
+			"--authorization-mode=RBAC",
+			// ServiceAccount wants a "default" account in every namespace before it
+			// lets a Pod in, and StorageObjectInUseProtection adds a finalizer to
+			// claims; the controllers that answer to them are not here.
+			"--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
+			// Without it the address of an interface is looked for, and a machine
+			// without a network has none. Endpoints may not hold a loopback address.
+			"--advertise-address=127.0.0.1",
+			"--endpoint-reconciler-type=none",
+		}
+	}
+	return []string{
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
+		// There is no kube-proxy beside the kube-apiserver.
+		"--enable-aggregator-routing=true",
+		"--kubelet-client-certificate=" + id.cert(kubeletClientCert),
+		"--kubelet-client-key=" + id.key(kubeletClientCert),
+		"--kubelet-preferred-address-types=InternalIP",
+	}
+}
+
+// apiServerArgs are the flags of the kube-apiserver in any case.
 func apiServerArgs(etcdURL string, id identity) []string {
 	const issuer = "https://kubernetes.default.svc.cluster.local"
 	return []string{
-		"--authorization-mode=RBAC",
-		// ServiceAccount wants a "default" account in every namespace before it
-		// lets a Pod in, and StorageObjectInUseProtection adds a finalizer to
-		// claims; the controllers that answer to them are not here.
-		"--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
-
 		"--etcd-servers=" + etcdURL,
 		"--etcd-cafile=" + id.cert(etcdCA),
 		"--etcd-certfile=" + id.cert(etcdClientCert),
@@ -118,10 +139,6 @@ func apiServerArgs(etcdURL string, id identity) []string {
 		"--proxy-client-key-file=" + id.key(frontProxyClientCert),
 
 		"--service-cluster-ip-range=10.0.0.0/24",
-		// Without it the address of an interface is looked for, and a machine
-		// without a network has none. Endpoints may not hold a loopback address.
-		"--advertise-address=127.0.0.1",
-		"--endpoint-reconciler-type=none",
 	}
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the control plane and prints the path of the binary as the last line
-# of stdout; a kubectl of its version is built beside it. Progress goes to
-# stderr. The binaries are kept in
+# of stdout; a kubectl of its version is built beside it. With the argument "node" it does so
+# with what nodes and controllers run, which only a cluster needs. Progress goes to stderr. The binaries are kept in
 # <repository>/.cache/controlplane-<hash of their inputs>/ and not built again
 # while their inputs are unchanged. Needs a POSIX shell and Go; Linux and macOS.
 #
@@ -29,7 +29,7 @@ sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 25
 # Everything that decides what comes out of the build.
 inputs() {
 	go env GOVERSION GOOS GOARCH CGO_ENABLED
-	for file in build.sh go.mod go.sum *.go kubectl/*.go; do
+	for file in build.sh go.mod go.sum *.go kubectl/*.go node/*.go; do
 		case $file in *_test.go) continue ;; esac
 		printf '%s\n' "$file"
 		cat "$file"
@@ -38,8 +38,16 @@ inputs() {
 
 hash=$(inputs | sha256 | cut -c1-16)
 dir=$cache/controlplane-$hash
-binary=$dir/controlplane
-lock=$cache/controlplane-$hash.lock
+case ${1:-controlplane} in
+controlplane) what='control plane (kube-apiserver and etcd)' programs='. ./kubectl' ;;
+node) what='components of a node (kubelet, kube-proxy) and controllers' programs=./node ;;
+*)
+	say 'usage: build.sh [node]'
+	exit 2
+	;;
+esac
+binary=$dir/${1:-controlplane}
+lock=$dir-${1:-controlplane}.lock
 
 found() {
 	[ -x "$binary" ] || return 1
@@ -92,7 +100,7 @@ while locked_by_other; do
 		rm -rf "$lock"
 		continue
 	fi
-	progress "waiting for another build of the control plane, $(elapsed)"
+	progress "waiting for another build of the $what, $(elapsed)"
 	if [ -x "$binary" ]; then
 		progress_end
 		found
@@ -115,7 +123,7 @@ echo $$ >"$lock/pid"
 if found; then exit 0; fi # built between the look and the lock
 work=$(mktemp -d "$cache/controlplane-build.XXXXXX")
 
-say "building the control plane (kube-apiserver and etcd); the first time takes minutes, later ones reuse it"
+say "building the $what; the first time takes minutes, later ones reuse it"
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 minor=${version#v*.}
 minor=${minor%%.*}
@@ -125,33 +133,33 @@ pkg=k8s.io/component-base/version
 ldflags="-s -w -X $pkg.gitVersion=$version -X $pkg.gitMajor=$major -X $pkg.gitMinor=$minor -X $pkg.gitTreeState=clean -X $pkg.gitCommit="
 
 say "counting packages to compile (missing modules are downloaded first)"
-total=$(go list -deps -f '{{if .Stale}}x{{end}}' . ./kubectl | grep -c x || true)
+total=$(go list -deps -f '{{if .Stale}}x{{end}}' $programs | grep -c x || true)
 
 # No -trimpath: it would give every package a second entry in Go's build cache,
 # when most are also compiled, without it, for the tests of this repository.
-go build -v -buildvcs=false -ldflags "$ldflags" -o "$work/" . ./kubectl >"$work/log" 2>&1 &
+go build -v -buildvcs=false -ldflags "$ldflags" -o "$work/" $programs >"$work/log" 2>&1 &
 build=$!
 started=$(date +%s)
 while kill -0 "$build" 2>/dev/null; do
 	touch "$lock"
 	count=$(wc -l <"$work/log" | tr -d ' ')
 	if [ $((count + 2)) -lt "$total" ]; then # the last two are the programs themselves
-		progress "building control plane: $count/$total packages, $(elapsed)"
+		progress "building the $what: $count/$total packages, $(elapsed)"
 	else
-		progress "building control plane: linking, $(elapsed)"
+		progress "building the $what: linking, $(elapsed)"
 	fi
 done
 progress_end
 if ! wait "$build"; then
 	build=
-	say "building the control plane failed:"
+	say "building the $what failed:"
 	grep -v '^[A-Za-z0-9_./-]*$' "$work/log" | tail -n 30 >&2 || true
 	exit 1
 fi
 build=
 mkdir -p "$dir"
-mv -f "$work/kubectl" "$dir/"
-mv -f "$work/controlplane" "$binary" # last: its being there says that the build is done
-say "control plane built in $(elapsed)"
+if [ -e "$work/kubectl" ]; then mv -f "$work/kubectl" "$dir/"; fi
+mv -f "$work/$(basename "$binary")" "$binary" # last: its being there says that the build is done
+say "built in $(elapsed)"
 prune
 found

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,7 +19,11 @@ import (
 // identity is the folder of the keys and certificates that make a restarted
 // control plane the same one to its clients. File names are kubeadm's where
 // kubeadm has the file.
-type identity struct{ dir string }
+type identity struct {
+	dir string
+	// names are further subjects of the kube-apiserver's certificate, nodes the names of kubelets.
+	names, nodes []string
+}
 
 func (id identity) cert(name string) string { return filepath.Join(id.dir, name+".crt") }
 func (id identity) key(name string) string  { return filepath.Join(id.dir, name+".key") }
@@ -38,16 +43,23 @@ const (
 	etcdServerCert       = "etcd-server"
 	etcdClientCert       = "apiserver-etcd-client"
 	serviceAccountKey    = "sa"
+
+	// These are made if there are nodes. A kubelet's has the name of its node.
+	kubeletClientCert     = "apiserver-kubelet-client"
+	controllerManagerCert = "controller-manager"
+	schedulerCert         = "scheduler"
+	proxyCert             = "proxy"
 )
 
 // ensureIdentity returns the identity in dir, and makes it if it is not there.
 // It is made aside and moved into place, so that an interrupted start leaves no
 // half of an identity.
-func ensureIdentity(dir string) (identity, error) {
+func ensureIdentity(dir string, names, nodes []string) (identity, error) {
+	id := identity{dir: dir, names: names, nodes: nodes}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		return identity{dir}, err
+		return id, err
 	}
-	id := identity{dir + ".new"}
+	id.dir += ".new"
 	if err := os.RemoveAll(id.dir); err != nil {
 		return id, err
 	}
@@ -57,12 +69,14 @@ func ensureIdentity(dir string) (identity, error) {
 	if err := id.makeAll(); err != nil {
 		return id, err
 	}
-	return identity{dir}, os.Rename(id.dir, dir)
+	made := id.dir
+	id.dir = dir
+	return id, os.Rename(made, dir)
 }
 
 func (id identity) makeAll() error {
 	client, server := x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth
-	for ca, leaves := range map[string]map[string]cert.Config{
+	authorities := map[string]map[string]cert.Config{
 		clusterCA: {
 			apiserverCert: {CommonName: "kube-apiserver", Usages: []x509.ExtKeyUsage{server}},
 			adminCert: {
@@ -77,7 +91,9 @@ func (id identity) makeAll() error {
 			etcdServerCert: {CommonName: "etcd", Usages: []x509.ExtKeyUsage{server, client}},
 			etcdClientCert: {CommonName: "kube-apiserver", Usages: []x509.ExtKeyUsage{client}},
 		},
-	} {
+	}
+	maps.Copy(authorities[clusterCA], id.clusterLeaves())
+	for ca, leaves := range authorities {
 		signer, key, err := pkiutil.NewCertificateAuthority(ecdsaCert(cert.Config{CommonName: "controlplane-" + ca}))
 		if err == nil {
 			err = pkiutil.WriteCertAndKey(id.dir, ca, signer, key)
@@ -99,10 +115,37 @@ func (id identity) makeAll() error {
 	return pkiutil.WriteKey(id.dir, serviceAccountKey, key)
 }
 
+// clusterLeaves are the certificates of controllers and kubelets, and of the kube-apiserver towards the latter.
+func (id identity) clusterLeaves() map[string]cert.Config {
+	if len(id.nodes) == 0 {
+		return nil
+	}
+	leaf := func(name string, groups ...string) cert.Config {
+		return cert.Config{CommonName: name, Organization: groups, Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	}
+	leaves := map[string]cert.Config{
+		kubeletClientCert:     leaf("kube-apiserver-kubelet-client", "system:masters"),
+		controllerManagerCert: leaf("system:kube-controller-manager"),
+		schedulerCert:         leaf("system:kube-scheduler"),
+		proxyCert:             leaf("system:kube-proxy"),
+	}
+	for _, node := range id.nodes {
+		leaves[node] = leaf("system:node:"+node, "system:nodes")
+	}
+	return leaves
+}
+
 func (id identity) makeLeaf(name string, c cert.Config, ca *x509.Certificate, caKey crypto.Signer) error {
 	c.AltNames = cert.AltNames{
 		IPs:      []net.IP{net.IPv4(127, 0, 0, 1)},
 		DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
+	}
+	for _, name := range id.names {
+		if ip := net.ParseIP(name); ip != nil {
+			c.AltNames.IPs = append(c.AltNames.IPs, ip)
+		} else {
+			c.AltNames.DNSNames = append(c.AltNames.DNSNames, name)
+		}
 	}
 	leaf, key, err := pkiutil.NewCertAndKey(ca, caKey, ecdsaCert(c))
 	if err != nil {

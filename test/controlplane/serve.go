@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -66,13 +67,13 @@ func serve(ctx context.Context, opts options) (err error) {
 // with some hundred lines of log, and there is nothing to stop that the end of
 // the process would not stop as well.
 func serveIn(ctx context.Context, opts options) error {
-	id, err := ensureIdentity(filepath.Join(opts.dataDir, "pki"))
+	id, err := ensureIdentity(filepath.Join(opts.dataDir, "pki"), opts.names, opts.nodes)
 	if err != nil {
 		return fmt.Errorf("making certificates: %w", err)
 	}
 	// The port is bound here and handed over, so that port 0 has no moment in
 	// which somebody else can take the port that was found free.
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", opts.port))
+	listener, err := net.Listen("tcp", net.JoinHostPort(opts.address, strconv.Itoa(opts.port)))
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func serveIn(ctx context.Context, opts options) error {
 	if err != nil {
 		return fmt.Errorf("starting etcd: %w", err)
 	}
-	server, err := startAPIServer(ctx, listener, etcd.clientURL, id, opts.apiServerArgs)
+	server, err := startAPIServer(ctx, listener, etcd.clientURL, id, append(clusterArgs(id, opts.nodes), opts.apiServerArgs...))
 	if err != nil {
 		return fmt.Errorf("starting kube-apiserver: %w", err)
 	}
