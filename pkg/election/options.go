@@ -31,6 +31,9 @@ type Options struct {
 	// must refuse to overwrite a record that it has not read, as client-go's LeaseLock does
 	// by resourceVersion. No two processes may use the same identity at a time.
 	Lock resourcelock.Interface
+	// Ended is the identity of a process that has certainly ended, such as the former one of a
+	// container that was started again: its lease is not waited for. Optional.
+	Ended string
 	// LeaseDuration is how long after the last renewal others respect the leader, in
 	// whole seconds. They use the duration in the leader's record, not their own.
 	LeaseDuration time.Duration

@@ -103,9 +103,6 @@ type observation struct {
 	since  time.Time
 }
 
-// held reports whether the record names a holder.
-func (o *observation) held() bool { return o.record.HolderIdentity != "" }
-
 // expires returns when the holder's lease expires unless it is renewed. The duration
 // is the record's, or else fallback.
 func (o *observation) expires(fallback time.Duration) time.Time {

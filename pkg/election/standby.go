@@ -50,14 +50,20 @@ func (e *Elector) waitForRead(ctx context.Context) {
 // untilFree returns the time until the holder's lease expires, by this process's
 // clock. It is not positive if the Lease is free.
 func (e *Elector) untilFree() time.Duration {
-	if !e.observed.held() || e.observed.record.HolderIdentity == e.identity {
+	if !e.heldByOther() {
 		return 0
 	}
 	return time.Until(e.observed.expires(e.options.LeaseDuration))
 }
 
+// heldByOther reports whether the record names another process that may be alive.
+func (e *Elector) heldByOther() bool {
+	holder := e.observed.record.HolderIdentity
+	return holder != "" && holder != e.identity && holder != e.options.Ended
+}
+
 // tryAcquire reads the record, and acquires the Lease if it is free: released,
-// expired, or held by this process, from a former term or a write in doubt.
+// expired, held by this process, from a former term or a write in doubt, or by one that has ended.
 func (e *Elector) tryAcquire(ctx context.Context) (moment, bool) {
 	e.forgetExpired()
 	reading := time.Now()
@@ -134,7 +140,7 @@ func (e *Elector) acquisitionFailed(ctx context.Context, err error) {
 // freeSince returns when the holder's lease expired, or else when the Lease was read
 // to be free.
 func (e *Elector) freeSince(reading time.Time) time.Time {
-	if e.observed.held() && e.observed.record.HolderIdentity != e.identity {
+	if e.heldByOther() {
 		return e.observed.expires(e.options.LeaseDuration)
 	}
 	return reading

@@ -23,12 +23,13 @@ func TestFreeLeaseIsAcquiredAtOnce(t *testing.T) {
 		"never held":         {},
 		"released":           {LeaseDurationSeconds: 1, RenewTime: metav1.Now(), LeaderTransitions: 4},
 		"its own, left over": {HolderIdentity: "a", LeaseDurationSeconds: 15, RenewTime: metav1.Now()},
+		"of one that ended":  {HolderIdentity: "ended", LeaseDurationSeconds: 15, RenewTime: metav1.Now()},
 	}, func(t *testing.T, stored *record) {
 		s := fakelock.NewStore()
 		if stored != nil {
 			s.Set("lease", *stored)
 		}
-		requireLeader(t, newReplica(t, newLock(s, "lease", "a")).start()) // no time passes
+		requireLeader(t, newReplica(t, newLock(s, "lease", "a"), func(o *Options) { o.Ended = "ended" }).start()) // no time passes
 	})
 }
 
@@ -65,7 +66,7 @@ func TestHeldLeaseIsRespectedForItsOwnDurationFromFirstSight(t *testing.T) {
 	}, func(t *testing.T, renewed time.Duration) {
 		s := fakelock.NewStore()
 		s.Set("lease", record{HolderIdentity: "gone", LeaseDurationSeconds: 40, RenewTime: metav1.NewTime(time.Now().Add(renewed))})
-		a := newReplica(t, newLock(s, "lease", "a")).start()
+		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) { o.Ended = "ended" }).start()
 		elapse(40*time.Second - 1)
 		requireStandby(t, a)
 		if l := a.Leader(); l.Identity != "gone" {

@@ -104,8 +104,8 @@ patches:
         {apiVersion: config.eventd.io/v1alpha1, kind: EventdConfiguration, intake: [{name: none, match: "false", drop: true}]}
 - target: {kind: Deployment, name: eventd-observe}
   patch: |-
-    - {op: test, path: /spec/template/spec/containers/0/args/10, value: --history-bytes=24Mi}
-    - {op: replace, path: /spec/template/spec/containers/0/args/10, value: --history-bytes=256Mi}
+    - {op: test, path: /spec/template/spec/containers/0/args/11, value: --history-bytes=24Mi}
+    - {op: replace, path: /spec/template/spec/containers/0/args/11, value: --history-bytes=256Mi}
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: --logging-format=json}`},
 
 	{"a limit beside that of the memory", `intake: {resources: {limits: {ephemeral-storage: 2Gi}}}`, both + `
@@ -125,7 +125,7 @@ patches:
     - {op: add, path: /spec/template/spec/nodeSelector, value: {kubernetes.io/arch: arm64}}
     - {op: replace, path: /spec/template/spec/tolerations, value: [{operator: Exists}]}
     - {op: replace, path: /spec/template/spec/priorityClassName, value: platform}
-    - op: replace
+    - op: add
       path: /spec/template/spec/affinity
       value: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}`},
 	{"neither nodes nor a priority", `{tolerations: [], priorityClassName: "", intake: {resources: {requests: null}}, observe: {resources: {requests: null}}}`, both + `
@@ -152,7 +152,7 @@ components: [../deploy/certificate, ../deploy/apiservice, ../deploy/apiservice-o
 patches:
 - target: {kind: Deployment}
   patch: |-
-    - {op: replace, path: /spec/template/spec/volumes/2/secret/secretName, value: eventd-tls}
+    - {op: replace, path: /spec/template/spec/volumes/3/secret/secretName, value: eventd-tls}
 - target: {kind: APIService}
   patch: |-
     - {op: remove, path: /metadata/annotations}
@@ -175,8 +175,8 @@ resources: [../deploy]
 patches:
 - target: {kind: Deployment, name: eventd-intake}
   patch: |-
-    - {op: test, path: /spec/template/spec/containers/0/args/10, value: --serving-ca=managed}
-    - {op: remove, path: /spec/template/spec/containers/0/args/10}
+    - {op: test, path: /spec/template/spec/containers/0/args/11, value: --serving-ca=managed}
+    - {op: remove, path: /spec/template/spec/containers/0/args/11}
 - target: {name: eventd-serving-ca}
   patch: |-
     $patch: delete

@@ -93,9 +93,16 @@ func (p *process) setLock(ctx context.Context, options *election.Options, cluste
 		return err
 	}
 	namespace, name := p.options.LeaderElection.ResourceNamespace, p.options.LeaseName()
+	identity := newIdentity()
+	if file := p.options.LeaderElection.IdentityFile; file != "" {
+		// Without the file, this process only has to wait for the lease.
+		if p.identityFile, options.Ended, err = lockIdentity(file, identity); err != nil {
+			klog.FromContext(ctx).Error(err, "Could not take over the identity file", "file", file)
+		}
+	}
 	options.Lock = &election.LeaseLock{
 		Namespace: namespace, Name: name,
-		Holder: newIdentity(),
+		Holder: identity,
 		Client: client,
 		Labels: map[string]string{"app.kubernetes.io/name": "eventd"},
 		Announce: func() election.Announcement {

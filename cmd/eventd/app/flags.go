@@ -150,6 +150,8 @@ func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
 		"Namespace of the Lease.")
 	fs.Var(onLostValue{&l.OnLost}, "on-lost-lease",
 		`What a leader does after it has lost its lease: "standby", or "exit" with code 1 after an orderly shutdown. In both cases it writes what is pending.`)
+	fs.StringVar(&l.IdentityFile, "leader-elect-identity-file", l.IdentityFile,
+		"File that this process keeps locked, with its name in the Lease. A process that finds it unlocked takes over the lease of the former one at once, since that has ended. It has to survive a restart of the container, and belong to one replica only.")
 	fs.StringVar(&l.PeerTokenFile, "peer-token-file", l.PeerTokenFile,
 		"File with a token of eventd's ServiceAccount for --peer-audience, by which replicas authenticate each other. It is reloaded when it changes. Required with --leader-elect.")
 	fs.StringVar(&l.PeerAudience, "peer-audience", l.PeerAudience,

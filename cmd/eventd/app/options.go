@@ -84,6 +84,8 @@ type LeaderElection struct {
 	// ResourceNamespace and ResourceName of the Lease: see LeaseName.
 	ResourceNamespace, ResourceName string
 	OnLost                          election.OnLost
+	// IdentityFile is locked by this process and has its identity: see lockIdentity. Optional.
+	IdentityFile string
 
 	// PeerTokenFile contains the token that authenticates this replica to others, and
 	// PeerAudience is the audience of the token.

@@ -89,6 +89,20 @@ func TestLeaderEvaluatesTheIntakeRules(t *testing.T) {
 	leader.terminate(0)
 }
 
+// A container that is started again does not wait for the lease of its former process, which has ended. Two
+// processes that run at once wait, though they share the file.
+func TestRestartedLeaderLeadsAtOnce(t *testing.T) {
+	r := newReplicas(t)
+	flags := []string{"--leader-elect-identity-file=" + filepath.Join(t.TempDir(), "identity"), "--leader-elect-lease-duration=600s"}
+	former := r.start(flags...)
+	former.awaitLeader()
+	beside := r.start(flags...)
+	beside.awaitLog("Could not take over the identity file")
+	beside.awaitStandby(r.holder())
+	former.Kill()
+	r.start(flags...).awaitLeader()
+}
+
 func TestFormerLeaderForwardsRequestsAfterTheHandover(t *testing.T) {
 	r := newReplicas(t)
 	former := r.start("--shutdown-delay-duration=20s")
@@ -98,6 +112,8 @@ func TestFormerLeaderForwardsRequestsAfterTheHandover(t *testing.T) {
 	former.signal(syscall.SIGTERM)
 	next.awaitLeader()
 	wantAnswer(t, former.config, "/readyz?verbose", http.StatusInternalServerError, "[-]shutdown failed")
+	// The kubelet still probes, and would report an orderly end as a Warning (deploy/replica).
+	wantAnswer(t, former.config, "/readyz?exclude=shutdown", http.StatusOK, "")
 	r.post(former, "web.1")
 	if n := next.metric("eventd_occurrences_recorded_total"); n != 2 { // one is the Event of the Lease
 		t.Errorf("the new leader has recorded %v occurrences", n)

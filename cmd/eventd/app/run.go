@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -47,13 +48,15 @@ type process struct {
 
 	// The fields below are nil in a process that runs alone.
 
-	elector     *election.Elector
-	gate        *relay.Gate
-	relay       *relay.Relay
-	standing    *standing
-	holdings    *sink.Holdings
-	replication *replication
-	followers   followers
+	elector *election.Elector
+	// identityFile is nil without --leader-elect-identity-file.
+	identityFile *fileutil.LockedFile
+	gate         *relay.Gate
+	relay        *relay.Relay
+	standing     *standing
+	holdings     *sink.Holdings
+	replication  *replication
+	followers    followers
 }
 
 // Run runs an eventd that writes to cluster. It returns when the start fails, or
@@ -312,6 +315,9 @@ func (p *process) logTotals(ctx context.Context) {
 // close ends parts that were never started.
 func (p *process) close() {
 	p.serving.close()
+	if p.identityFile != nil {
+		p.identityFile.Close()
+	}
 	if p.relay != nil {
 		p.relay.Close()
 	}

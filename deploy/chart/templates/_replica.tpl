@@ -167,6 +167,7 @@ spec:
             - --peer-token-file=/var/run/secrets/eventd/token/token
             - --shutdown-delay-duration=5s
             - --shutdown-grace-period=30s
+            - --leader-elect-identity-file=/var/run/eventd/identity
             - --role={{ .component }}
             {{- toYaml .args | nindent 12 }}
             {{- if .Values.certificate.enabled }}
@@ -212,7 +213,7 @@ spec:
             timeoutSeconds: 5
           readinessProbe:
             httpGet:
-              path: /readyz
+              path: /readyz?exclude=shutdown
               port: https
               scheme: HTTPS
             periodSeconds: 5
@@ -238,6 +239,8 @@ spec:
             - name: peer-token
               mountPath: /var/run/secrets/eventd/token
               readOnly: true
+            - name: identity
+              mountPath: /var/run/eventd
             {{- if .Values.certificate.enabled }}
             - name: certificate
               mountPath: /var/run/secrets/eventd/certificate
@@ -257,6 +260,10 @@ spec:
                   audience: eventd
                   path: token
                   expirationSeconds: 3600
+        - name: identity
+          emptyDir:
+            medium: Memory
+            sizeLimit: 1Mi
         {{- if .Values.certificate.enabled }}
         - name: certificate
           secret:
@@ -273,28 +280,21 @@ spec:
       tolerations:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- with .Values.affinity }}
       affinity:
-        {{- with .Values.affinity }}
         {{- toYaml . | nindent 8 }}
-        {{- else }}
-        podAntiAffinity:
-          preferredDuringSchedulingIgnoredDuringExecution:
-            - weight: 100
-              podAffinityTerm:
-                topologyKey: kubernetes.io/hostname
-                labelSelector:
-                  matchLabels:
-                    {{- include "eventd.labels" . | nindent 20 }}
-        {{- end }}
+      {{- end }}
       topologySpreadConstraints:
-        - topologyKey: topology.kubernetes.io/zone
+        {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+        - topologyKey: {{ . }}
           maxSkew: 1
           whenUnsatisfiable: ScheduleAnyway
           labelSelector:
             matchLabels:
-              {{- include "eventd.labels" . | nindent 14 }}
+              {{- include "eventd.labels" $ | nindent 14 }}
           matchLabelKeys:
             - pod-template-hash
+        {{- end }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
