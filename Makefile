@@ -49,8 +49,10 @@ MEASURED := $(MODULE)/test/hostile
 BROWSER := $(MODULE)/cmd/kubectl-eventd/page/browser
 # This package needs a Prometheus: make monitoring.
 MONITORING := $(MODULE)/test/monitoring
+# This package needs Linux and root: make cluster-test.
+CLUSTER := $(MODULE)/test/cluster
 # The packages that make check omits, since their tests need a control plane or a collector.
-UNCHECKED := $(addprefix $(MODULE)/test/,deploy destinations e2e ha hostile monitoring out soak testenv)
+UNCHECKED := $(addprefix $(MODULE)/test/,cluster deploy destinations e2e ha hostile monitoring out soak testenv)
 # The packages that take longest, with which make test and make check begin, and how many run at once: more than
 # there are processors, since many tests wait most of the time. Those against a control plane wait less.
 SLOWEST := $(addprefix $(MODULE)/,cmd/eventd/app test/out internal/relay pkg/sink pkg/intake pkg/history pkg/delivery \
@@ -71,6 +73,13 @@ SHOTS ?= .cache/screenshots
 
 # make scale: flags such as -only=rollout.
 SCALEFLAGS ?=
+
+# make cluster: how many nodes.
+NODES ?= 2
+# make cluster-test: flags such as -turns=3.
+CLUSTERFLAGS ?=
+# What both need: the folder of all that a cluster runs, with eventd's image and plugin.
+CLUSTERPARTS = .cache/cluster-parts
 
 # make soak: flags such as -seeds=10, -seed=17 (the first one) and -run=Pause.
 SOAKFLAGS ?=
@@ -97,6 +106,29 @@ run: ## a kube-apiserver, two replicas of eventd, clients that feed them and rec
 	fi
 	@OUT=bin/ hack/build.sh 'eventd, its client and its plugin of kubectl' -ldflags '$(LDFLAGS)' ./cmd/eventd ./cmd/kubectl-eventd ./examples/feeder ./hack/run
 	@bin/run -eventd bin/eventd -feeder bin/feeder -rate $(RATE) $(if $(DURATION),-duration $(DURATION))
+
+.PHONY: cluster-parts
+cluster-parts: bin/release
+	@hack/cluster/build.sh >/dev/null
+	@$(AS_DEPLOYED) OUT=$(CLUSTERPARTS)/ hack/build.sh 'the plugin of kubectl' -ldflags '$(LDFLAGS)' ./cmd/kubectl-eventd
+	@bin/release image -o $(CLUSTERPARTS)/eventd.tar -platforms linux/$$($(GO) env GOARCH) $(RELEASED) >/dev/null
+
+.PHONY: cluster
+cluster: cluster-parts ## a cluster of NODES real nodes on this machine, with eventd in Pods, and workloads that fail; Linux and root; Ctrl-C ends it
+	@$(CLUSTERPARTS)/cluster up -nodes $(NODES) -parts $(CLUSTERPARTS) -image $(CLUSTERPARTS)/eventd.tar -run 'hack/cluster/demo.sh $(VERSION)'
+
+.PHONY: cluster-down
+cluster-down: ## ends the cluster of make cluster, and removes what a killed one has left
+	@$(CLUSTERPARTS)/cluster down
+
+.PHONY: cluster-test
+cluster-test: ## eventd as Pods among real kubelets, where that is possible; CLUSTERFLAGS=-turns=3 has every disturbance three times
+	@if hack/cluster/possible.sh; then $(MAKE) --no-print-directory test-cluster; elif [ "$$CI" = true ]; then exit 1; fi
+
+.PHONY: test-cluster
+test-cluster: cluster-parts
+	$(AS_DEPLOYED) $(GO) test -vet=off -count=1 -v -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/cluster -args \
+		-parts='$(CURDIR)/$(CLUSTERPARTS)' -image='$(CURDIR)/$(CLUSTERPARTS)/eventd.tar' -tag='$(VERSION)' $(CLUSTERFLAGS)
 
 .PHONY: build
 build: ## bin/eventd, and bin/kubectl-eventd, the plugin of kubectl
@@ -152,7 +184,7 @@ test-processes:
 
 .PHONY: test-packages
 test-packages:
-	@tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(PROCESSES) $(MEASURED) $(MONITORING) $(BROWSER)))"; \
+	@tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(PROCESSES) $(MEASURED) $(MONITORING) $(BROWSER) $(CLUSTER)))"; \
 	live="$$({ printf '%s\n' $(UNCHECKED); \
 		$(GO) list -f '{{range .TestImports}}{{println $$.ImportPath .}}{{end}}{{range .XTestImports}}{{println $$.ImportPath .}}{{end}}' ./... | \
 		sed -n 's| $(MODULE)/test/testenv$$||p'; } | sort -u | grep -xF "$$tested")"; \

@@ -1,0 +1,107 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// serveControl serves what "cluster node" asks of a running cluster, on a socket in its folder.
+func (w *network) serveControl() error {
+	listener, err := net.Listen("unix", w.path("control"))
+	if err != nil {
+		return err
+	}
+	handle := func(act func(n node, args []string) (string, error)) http.HandlerFunc {
+		return func(out http.ResponseWriter, req *http.Request) {
+			var args []string
+			err := json.NewDecoder(req.Body).Decode(&args)
+			var answer string
+			if err == nil {
+				number, _ := strconv.Atoi(strings.TrimPrefix(req.PathValue("node"), "node-"))
+				answer, err = act(node{w.cluster, number}, args)
+			}
+			if err != nil {
+				http.Error(out, answer+err.Error(), http.StatusInternalServerError)
+				return
+			}
+			_, _ = io.WriteString(out, answer)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /{node}/on", handle(func(n node, _ []string) (string, error) { return "", w.switchOn(n) }))
+	mux.HandleFunc("POST /{node}/off", handle(func(n node, _ []string) (string, error) { return "", w.switchOff(n.name()) }))
+	mux.HandleFunc("POST /{node}/connect", handle(func(n node, _ []string) (string, error) { return "", ip("link set " + n.name() + " up") }))
+	mux.HandleFunc("POST /{node}/disconnect", handle(func(n node, _ []string) (string, error) { return "", ip("link set " + n.name() + " down") }))
+	mux.HandleFunc("POST /{node}/exec", handle(w.exec))
+	mux.HandleFunc("POST /control-plane/kill", handle(func(node, []string) (string, error) { return "", w.killControlPlane() }))
+	return http.Serve(listener, mux) //nolint:gosec // the socket is root's, and so is all of this
+}
+
+// exec runs a command in the namespaces of a node.
+func (w *network) exec(n node, args []string) (string, error) {
+	w.mu.Lock()
+	running := w.nodes[n.name()]
+	w.mu.Unlock()
+	if running == nil || len(args) == 0 {
+		return "", fmt.Errorf("%s is off, or there is no command", n.name())
+	}
+	command := exec.Command("nsenter", append([]string{"--target", strconv.Itoa(running.Process.Pid), "--all", "--"}, args...)...)
+	command.Env = n.environment()
+	out, err := command.CombinedOutput()
+	return string(out), err
+}
+
+// killControlPlane kills the kube-apiserver and etcd, which start again with what they have stored.
+func (w *network) killControlPlane() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.controlPlane.Process.Kill()
+}
+
+const nodeUsage = "the arguments are a node, such as node-2, and off, on, disconnect, connect, or exec with a command; or control-plane kill"
+
+// commandNode is the client of serveControl.
+func commandNode(args []string) error {
+	dir := ".cache/cluster"
+	if len(args) > 1 && args[0] == "-dir" {
+		dir, args = args[1], args[2:]
+	}
+	if len(args) < 2 {
+		return errors.New(nodeUsage)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", dir+"/control")
+	}}}
+	body, err := json.Marshal(args[2:])
+	if err != nil {
+		return err
+	}
+	resp, err := client.Post("http://cluster/"+url.PathEscape(args[0])+"/"+url.PathEscape(args[1]), "application/json", strings.NewReader(string(body)))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
+		return err
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusNotFound:
+		return errors.New(nodeUsage)
+	default:
+		return errors.New(resp.Status)
+	}
+}

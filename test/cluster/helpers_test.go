@@ -1,0 +1,236 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/test/await"
+)
+
+const (
+	system          = metav1.NamespaceSystem
+	intake, observe = "eventd-intake", "eventd-observe"
+	eventdImage     = "eventd.local/eventd"
+	posterImage     = "eventd.local/poster:v1"
+)
+
+// leases of the Deployments.
+var leases = map[string]string{intake: "eventd", observe: "eventd-observe"}
+
+// kubectl returns the standard output of kubectl, which must succeed.
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := tryKubectl(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func tryKubectl(t *testing.T, args ...string) (string, error) { return runKubectl(t, nil, args...) }
+
+func runKubectl(t *testing.T, in io.Reader, args ...string) (string, error) {
+	command := exec.CommandContext(t.Context(), filepath.Join(*parts, "kubectl"), append([]string{"--kubeconfig", filepath.Join(dir, "admin.kubeconfig")}, args...)...)
+	var stderr bytes.Buffer
+	command.Stdin, command.Stderr = in, &stderr
+	out, err := command.Output()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w\n%s%s", strings.Join(args, " "), err, out, &stderr)
+	}
+	return string(out), err
+}
+
+// apply applies manifests.
+func apply(t *testing.T, manifests string) {
+	t.Helper()
+	if _, err := runKubectl(t, strings.NewReader(manifests), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node has hack/cluster do something with a node, and returns its output.
+func node(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := tryNode(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func tryNode(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(*parts, "cluster"), append([]string{"node", "-dir", dir}, args...)...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("cluster node %q: %w\n%s", args, err, out)
+	}
+	return string(out), err
+}
+
+// decode decodes JSON of a command.
+func decode[V any](t *testing.T, data string) V {
+	t.Helper()
+	var v V
+	if err := json.Unmarshal([]byte(data), &v); err != nil {
+		t.Fatalf("%v in %.200q", err, data)
+	}
+	return v
+}
+
+// kustomization returns one with deploy/ and the image of this version, and writes no file outside of a folder of its own.
+func kustomization(t *testing.T, more string) string {
+	t.Helper()
+	folder, err := os.MkdirTemp(".", ".kustomization-") // kustomize wants relative paths of folders
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	content := fmt.Sprintf(`apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../../../deploy]
+images: [{name: eventd, newName: %s, newTag: %q}]
+%s`, eventdImage, *tag, more)
+	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// lines has observe write Events to standard output.
+const lines = `patches:
+- target: {kind: ConfigMap, name: eventd-observe-configuration}
+  patch: |-
+    - op: replace
+      path: /data/configuration.yaml
+      value: |
+        apiVersion: config.eventd.io/v1alpha1
+        kind: EventdConfiguration
+        receivers:
+        - {name: lines, from: Oldest, jsonLines: {}}
+`
+
+// install installs eventd, or brings it back to how it was installed, and waits until it is in good order.
+func install(t *testing.T) {
+	t.Helper()
+	kubectl(t, "apply", "-k", kustomization(t, "components: [../../../deploy/flowcontrol]\n"+lines))
+	awaitRollout(t)
+}
+
+// awaitRollout waits until all replicas are of the present version and ready, none is ending, and both roles have a leader.
+func awaitRollout(t *testing.T) {
+	t.Helper()
+	for _, deployment := range []string{intake, observe} {
+		kubectl(t, "-n", system, "rollout", "status", "--timeout=180s", "deployment/"+deployment)
+		await.Within(t, startTimeout, "two replicas of "+deployment+", of which one leads", func() bool {
+			pods := podsOf(t, deployment)
+			_, leads := leader(t, deployment)
+			return len(pods) == 2 && leads
+		})
+	}
+}
+
+// podsOf returns the Pods of a Deployment.
+func podsOf(t *testing.T, deployment string) []corev1.Pod {
+	t.Helper()
+	list, err := client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + strings.TrimPrefix(deployment, "eventd-")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// leader returns the Pod that holds a Lease, if there is one.
+func leader(t *testing.T, deployment string) (corev1.Pod, bool) {
+	t.Helper()
+	lease, err := client.CoordinationV1().Leases(system).Get(t.Context(), leases[deployment], metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil {
+		return corev1.Pod{}, false
+	}
+	name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	for _, pod := range podsOf(t, deployment) {
+		if pod.Name == name {
+			return pod, true
+		}
+	}
+	return corev1.Pod{}, false
+}
+
+// mustLead returns the Pod that leads.
+func mustLead(t *testing.T, deployment string) corev1.Pod {
+	t.Helper()
+	pod, ok := leader(t, deployment)
+	if !ok {
+		t.Fatalf("no Pod of %s leads", deployment)
+	}
+	return pod
+}
+
+// nodesOf returns the nodes of a Deployment's Pods that are not ending, in order.
+func nodesOf(t *testing.T, deployment string) (nodes []string) {
+	t.Helper()
+	for _, pod := range podsOf(t, deployment) {
+		if pod.DeletionTimestamp == nil {
+			nodes = append(nodes, pod.Spec.NodeName)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// other returns the other node.
+func other(name string) string {
+	return map[string]string{"node-1": "node-2", "node-2": "node-1"}[name]
+}
+
+// inContainer runs commands of a shell on a Pod's node, in which $p is the process of its eventd.
+func inContainer(t *testing.T, pod corev1.Pod, script string) {
+	t.Helper()
+	node(t, pod.Spec.NodeName, "exec", "sh", "-c", fmt.Sprintf(`for p in $(pgrep -x eventd); do if grep -q %s /proc/$p/cgroup; then %s; exit; fi; done; exit 1`, pod.UID, script))
+}
+
+// awaitRestart waits until the container of a Pod was started again, after it has ended for a reason.
+func awaitRestart(t *testing.T, former corev1.Pod, reason string) {
+	t.Helper()
+	await.Within(t, startTimeout, former.Name+" is started again", func() bool {
+		pod, err := client.CoreV1().Pods(system).Get(t.Context(), former.Name, metav1.GetOptions{})
+		if err != nil || len(pod.Status.ContainerStatuses) == 0 {
+			return false
+		}
+		status, before := pod.Status.ContainerStatuses[0], former.Status.ContainerStatuses[0]
+		if status.RestartCount == before.RestartCount || status.State.Running == nil {
+			return false
+		}
+		if ended := status.LastTerminationState.Terminated; ended == nil || ended.Reason != reason {
+			t.Fatalf("it has ended for %+v, not for %s", ended, reason)
+		}
+		return true
+	})
+}
+
+// awaitNode waits until a node is ready, or is seen not to be.
+func awaitNode(t *testing.T, name string, ready bool) {
+	t.Helper()
+	await.Within(t, startTimeout, fmt.Sprintf("%s is ready: %t", name, ready), func() bool {
+		n, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		for _, condition := range n.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				return ready == (condition.Status == corev1.ConditionTrue)
+			}
+		}
+		return false
+	})
+}

@@ -1,0 +1,199 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/stored"
+)
+
+// versions are all versions of Events that a watch has seen, by uid/resourceVersion.
+type versions struct {
+	mu  sync.Mutex
+	all map[string]corev1.Event
+}
+
+// watchEvents watches from now on, until the end of the test.
+func watchEvents(t *testing.T) *versions {
+	t.Helper()
+	list, err := client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := client.CoreV1().Events("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &versions{all: map[string]corev1.Event{}}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for change := range w.ResultChan() {
+			if event, ok := change.Object.(*corev1.Event); ok && change.Type != "DELETED" {
+				v.mu.Lock()
+				v.all[string(event.UID)+"/"+event.ResourceVersion] = *event
+				v.mu.Unlock()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		w.Stop()
+		<-ended
+	})
+	return v
+}
+
+func (v *versions) snapshot() map[string]corev1.Event {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.all)
+}
+
+// reasons are those that hack/cluster/workloads.yaml causes in any case, by the component that reports them.
+var reasons = []string{
+	"BackOff", "Failed", "Unhealthy", "FailedScheduling", "BackoffLimitExceeded", "FailedMount", "FailedCreate",
+	"FailedGetResourceMetric", "Evicted",
+}
+
+// Whatever the components of a cluster report of workloads that fail: the history has it as the kube-apiserver does, and a
+// receiver gets each version once.
+func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
+	install(t)
+	watched := watchEvents(t)
+	kubectl(t, "apply", "-f", "../../hack/cluster/workloads.yaml")
+	await.Within(t, startTimeout, "all of these reasons are reported: "+strings.Join(reasons, ", "), func() bool {
+		reported := map[string]bool{}
+		for _, event := range watched.snapshot() {
+			reported[event.Reason] = true
+		}
+		return !slices.ContainsFunc(reasons, func(reason string) bool { return !reported[reason] })
+	})
+	// Nothing of a kubelet's changes from here on but counts.
+	err := await.Success(t.Context(), startTimeout, func() error {
+		if differences := compare(t); len(differences) > 0 {
+			return errors.New(strings.Join(differences, "\n"))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("the history is not what is stored: %v", err)
+	}
+	leads := mustLead(t, observe)
+	seen := watched.snapshot()
+	t.Logf("%d versions of %d Events", len(seen), len(eventsOf(seen)))
+	await.Within(t, time.Minute, "every version is delivered", func() bool {
+		delivered := deliveredBy(t, leads)
+		return !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(id string) bool { return delivered[id] == 0 })
+	})
+	for id, times := range deliveredBy(t, leads) {
+		if times > 1 {
+			t.Errorf("%s was delivered %d times, and nothing has failed", id, times)
+		}
+	}
+}
+
+func eventsOf(versions map[string]corev1.Event) map[string]bool {
+	uids := map[string]bool{}
+	for id := range versions {
+		uid, _, _ := strings.Cut(id, "/")
+		uids[uid] = true
+	}
+	return uids
+}
+
+// compare returns how the history differs from what is stored about the workloads.
+func compare(t *testing.T) (differences []string) {
+	t.Helper()
+	var events []corev1.Event
+	for _, namespace := range []string{"trouble", "trouble-quota"} {
+		list, err := client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, list.Items...)
+	}
+	kept := map[string]v1alpha1.TimelineItem{}
+	for _, item := range timeline(t) {
+		if _, twice := kept[item.Name]; twice {
+			differences = append(differences, item.Name+" is there twice")
+		}
+		kept[item.Name] = item
+	}
+	for _, event := range events {
+		item, ok := kept[event.Name]
+		if !ok {
+			differences = append(differences, fmt.Sprintf("%s %s is missing", event.Name, event.Reason))
+			continue
+		}
+		delete(kept, event.Name)
+		if got, want := ofItem(item), ofEvent(event); got != want {
+			differences = append(differences, fmt.Sprintf("%s: %+v, stored is %+v", event.Name, got, want))
+		}
+	}
+	return differences
+}
+
+// shown is what people see of an Event.
+type shown struct {
+	version, kind, object, kindOf, reason, message, reporter string
+	count                                                    int64
+	last                                                     string
+}
+
+func ofItem(i v1alpha1.TimelineItem) shown {
+	return shown{i.ResourceVersion, i.Regarding.Kind, i.Regarding.Name, i.Type, i.Reason, i.Message, i.Reporter, i.Count, i.Last.UTC().Format(time.RFC3339)}
+}
+
+func ofEvent(e corev1.Event) shown {
+	last := e.LastTimestamp.Time
+	switch {
+	case e.Series != nil:
+		last = e.Series.LastObservedTime.Time
+	case last.IsZero():
+		last = e.EventTime.Time
+	}
+	reporter := e.ReportingController
+	if reporter == "" {
+		reporter = e.Source.Component
+	}
+	return shown{e.ResourceVersion, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Type, e.Reason, e.Message, reporter, stored.Count(&e), last.UTC().Format(time.RFC3339)}
+}
+
+// timeline is that of the plugin.
+func timeline(t *testing.T) []v1alpha1.TimelineItem {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(*parts, "kubectl-eventd"), "--kubeconfig", filepath.Join(dir, "admin.kubeconfig"),
+		"timeline", "-A", "--limit=5000", "-o", "json").Output()
+	if err != nil {
+		t.Logf("the timeline: %v", err)
+		return nil
+	}
+	return decode[v1alpha1.Timeline](t, string(out)).Items
+}
+
+// deliveredBy returns how often each version is in the lines of a Pod.
+func deliveredBy(t *testing.T, pod corev1.Pod) map[string]int {
+	t.Helper()
+	delivered := map[string]int{}
+	for line := range strings.Lines(kubectl(t, "-n", system, "logs", pod.Name)) {
+		var record struct{ ID string }
+		if json.Unmarshal([]byte(line), &record) == nil && record.ID != "" {
+			delivered[record.ID]++
+		}
+	}
+	return delivered
+}
