@@ -95,7 +95,7 @@ func eventOf(step *trail.Step) *corev1.Event {
 	}
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: step.Namespace, Name: step.Event},
-		InvolvedObject: corev1.ObjectReference{APIVersion: apiVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+		InvolvedObject: corev1.ObjectReference{APIVersion: apiVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID, FieldPath: o.FieldPath},
 		Type:           step.Type, Reason: step.Reason, Message: step.Message, ReportingController: step.Reporter,
 		Count:         int32(min(step.Occurrences, math.MaxInt32)),
 		LastTimestamp: metav1.NewTime(step.Time),

@@ -308,6 +308,44 @@ func TestObjectsOfTwoGroupsAreTwo(t *testing.T) {
 	}
 }
 
+// The message of the kubelet may be the same for all containers of a Pod. They are one object of top.
+func TestContainersOfAPodAreToldApart(t *testing.T) {
+	s := newScene(t)
+	want := []string{"spec.containers{app}", "spec.containers{sidecar}"}
+	for i, container := range want {
+		e := &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web.", i), UID: types.UID(fmt.Sprint(i)), ResourceVersion: fmt.Sprint(i + 1)},
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", FieldPath: container},
+			Reason:         "Created", Message: "Container created", LastTimestamp: metav1.Now(),
+		}
+		s.history.Add(observer.Version{Event: e, Observed: time.Now()})
+		s.trail.Ended(&occurrence.Occurrence{Event: e, User: "jane", Weight: 1}, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: "queue_full"})
+	}
+	why := get[v1alpha1.Explanation](t, s, "why?name=web")
+	for name, got := range map[string][]string{
+		"timeline":      partsOf(get[v1alpha1.Timeline](t, s, "timeline").Items, func(i v1alpha1.TimelineItem) v1alpha1.ObjectReference { return i.Regarding }),
+		"Events of why": partsOf(why.Events, func(i v1alpha1.TimelineItem) v1alpha1.ObjectReference { return i.Regarding }),
+		"why":           partsOf(why.Steps, func(s v1alpha1.Step) v1alpha1.ObjectReference { return s.Regarding }),
+		"drops":         partsOf(get[v1alpha1.DropList](t, s, "drops").Items, func(s v1alpha1.Step) v1alpha1.ObjectReference { return s.Regarding }),
+	} {
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is of %q, not %q", name, got, want)
+		}
+	}
+	if items := get[v1alpha1.Top](t, s, "top").Items; len(items) != 1 || items[0].Occurrences != 2 || items[0].Object.FieldPath != "" {
+		t.Errorf("top is %+v", items)
+	}
+}
+
+// partsOf returns the parts of objects that items are about.
+func partsOf[T any](items []T, of func(T) v1alpha1.ObjectReference) (out []string) {
+	for _, item := range items {
+		out = append(out, of(item).FieldPath)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 func reasons(items []v1alpha1.TimelineItem) (out []string) {
 	for _, item := range items {
 		out = append(out, item.Reason)

@@ -27,7 +27,7 @@ func (s *scene) drops(namespace, pod, reason, reporter string) {
 	}
 	s.trail.Ended(&occurrence.Occurrence{Weight: 1, User: "jane", Event: &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace},
-		InvolvedObject: corev1.ObjectReference{APIVersion: apiVersion, Kind: "Pod", Namespace: namespace, Name: pod, UID: "uid"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: apiVersion, Kind: "Pod", Namespace: namespace, Name: pod, UID: "uid", FieldPath: "spec.containers{" + pod + "}"},
 		Type:           "Warning", Reason: reason, Message: "it has failed", ReportingController: reporter,
 	}}, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: "queue_full"})
 }
@@ -41,6 +41,7 @@ func TestTailFiltersStepsByTheirEvents(t *testing.T) {
 	for _, expression := range []string{
 		`event.metadata.namespace == "shop" && event.involvedObject.kind == "Pod" && event.involvedObject.name == "last"`,
 		`event.type == "Warning" && event.reason == "Last" && event.message.startsWith("it") && event.involvedObject.uid == "uid" && event.involvedObject.apiVersion == "v1"`,
+		`event.involvedObject.fieldPath == "spec.containers{last}"`,
 		// As kubectl eventd asks for a group.
 		`!event.involvedObject.apiVersion.contains("/")`,
 		`!(event.involvedObject.apiVersion == "" || event.involvedObject.apiVersion.startsWith("club.example.com/"))`,

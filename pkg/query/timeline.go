@@ -62,6 +62,7 @@ func itemOf(v observer.Version) v1alpha1.TimelineItem {
 		Regarding: v1alpha1.ObjectReference{
 			Group: short(eventfields.Group(e.InvolvedObject.APIVersion)), Kind: short(e.InvolvedObject.Kind), Namespace: short(e.InvolvedObject.Namespace),
 			Name: short(e.InvolvedObject.Name), UID: types.UID(short(string(e.InvolvedObject.UID))),
+			FieldPath: short(e.InvolvedObject.FieldPath),
 		},
 		Type:     short(e.Type),
 		Reason:   short(e.Reason),

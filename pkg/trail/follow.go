@@ -58,7 +58,7 @@ func (l *stepLog) clear() { l.ring, l.first, l.bytes = nil, l.next, 0 }
 func (s *Step) bytes() int64 {
 	o := &s.Regarding
 	return loggedBytes + int64(len(s.Detail)+len(s.Rule)+len(s.Receiver)+len(s.User)+len(s.Namespace)+len(s.Event)+
-		len(o.Kind)+len(o.Namespace)+len(o.Name)+len(o.UID)+len(s.Type)+len(s.Reason)+len(s.Message)+len(s.Reporter))
+		len(o.Kind)+len(o.Namespace)+len(o.Name)+len(o.UID)+len(o.FieldPath)+len(s.Type)+len(s.Reason)+len(s.Message)+len(s.Reporter))
 }
 
 // Follower returns steps as they come, and never waits for more: its caller decides how often it reads. A slow one

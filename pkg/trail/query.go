@@ -169,6 +169,7 @@ func (st *step) copy() Step {
 		User: valid(s.user), Namespace: valid(s.trace.key.namespace), Event: valid(s.event), Regarding: reference(s.trace.key.object),
 		Type: valid(s.eventType), Reason: valid(s.reason), Message: valid(s.message), Reporter: valid(s.reporter),
 	}
+	out.Regarding.FieldPath = valid(s.fieldPath)
 	if st.upTo != 0 {
 		out.Until = time.Unix(0, st.upTo)
 	}

@@ -69,8 +69,8 @@ type series struct {
 
 // labels are what a series differs by from others of its trace. They are of at most maxName bytes, and maxMessage.
 type labels struct {
-	eventType, reason, reporter, message, user string
-	combined                                   bool
+	eventType, reason, reporter, message, user, fieldPath string
+	combined                                              bool
 }
 
 // step is something that was done to a series, with equal ones since. Its occurrences, times, texts
@@ -158,25 +158,25 @@ func reporterOf(e *corev1.Event) string {
 func labelsOf(e *corev1.Event, user string) labels {
 	return labels{
 		eventType: truncate.String(e.Type, maxName), reason: truncate.String(e.Reason, maxName), reporter: truncate.String(reporterOf(e), maxName),
-		message: truncate.String(e.Message, maxMessage), user: truncate.String(user, maxName),
+		message: truncate.String(e.Message, maxMessage), user: truncate.String(user, maxName), fieldPath: truncate.String(e.InvolvedObject.FieldPath, maxName),
 		combined: strings.HasPrefix(e.Message, identity.CombinedPrefix),
 	}
 }
 
 func (l labels) clone() labels {
 	l.eventType, l.reason, l.reporter = strings.Clone(l.eventType), strings.Clone(l.reason), strings.Clone(l.reporter)
-	l.message, l.user = strings.Clone(l.message), strings.Clone(l.user)
+	l.message, l.user, l.fieldPath = strings.Clone(l.message), strings.Clone(l.user), strings.Clone(l.fieldPath)
 	return l
 }
 
 func (l *labels) bytes() int64 {
-	return int64(len(l.eventType) + len(l.reason) + len(l.reporter) + len(l.message) + len(l.user))
+	return int64(len(l.eventType) + len(l.reason) + len(l.reporter) + len(l.message) + len(l.user) + len(l.fieldPath))
 }
 
 // has reports whether labels are those of the series.
 func (s *series) has(l *labels) bool {
 	return s.combined == l.combined && s.reason == l.reason && (s.combined || s.message == l.message) &&
-		s.eventType == l.eventType && s.reporter == l.reporter && s.user == l.user
+		s.eventType == l.eventType && s.reporter == l.reporter && s.user == l.user && s.fieldPath == l.fieldPath
 }
 
 // find returns the series with labels, or nil. The last ones are those that go on.

@@ -15,6 +15,8 @@ type Object struct {
 	// matches each.
 	Group, Kind, Namespace, Name string
 	UID                          types.UID
+	// FieldPath is the part of the object, only of a Step: no query selects by it.
+	FieldPath string
 }
 
 // Step is something that was done to occurrences of a series, with equal ones: the first at First, the last at

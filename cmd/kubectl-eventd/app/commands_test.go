@@ -284,7 +284,7 @@ func TestCommandsAreTheSameByTheAggregatedAPI(t *testing.T) {
 func TestHostileTextsAreEscaped(t *testing.T) {
 	const hostile = "\x1b]0;owned\x07\r\n\t\x1b[2J\u009b31m\u202e\u200b\U000e0041"
 	poisoned := func(s string) string { return s + hostile }
-	object := v1alpha1.ObjectReference{Kind: poisoned("Pod"), Namespace: poisoned("ns"), Name: poisoned("web")}
+	object := v1alpha1.ObjectReference{Kind: poisoned("Pod"), Namespace: poisoned("ns"), Name: poisoned("web"), FieldPath: poisoned("spec")}
 	item := event("a/71", poisoned("message"))
 	item.Regarding, item.Reason, item.Type, item.Name = object, poisoned("reason"), poisoned("type"), poisoned("name")
 	item.Reporter, item.Instance, item.Namespace = poisoned("reporter"), poisoned("instance"), poisoned("ns")
@@ -322,6 +322,42 @@ func TestHostileTextsAreEscaped(t *testing.T) {
 					break
 				}
 			}
+		}
+	}
+}
+
+// As kubectl describe: the message of the kubelet may be the same for all containers.
+func TestMessagesNameTheirContainer(t *testing.T) {
+	item, created := event("a/71", "Container created"), step(v1alpha1.ActionFiltered, nil)
+	item.Regarding.FieldPath = "spec.containers{app}"
+	created.Regarding, created.Message = item.Regarding, item.Message
+	answers := servertest.Answers{
+		"timeline": v1alpha1.Timeline{TypeMeta: typeMeta("Timeline"), Items: []v1alpha1.TimelineItem{item}},
+		"why":      v1alpha1.Explanation{TypeMeta: typeMeta("Explanation"), Steps: []v1alpha1.Step{created}, Events: []v1alpha1.TimelineItem{item}},
+		"drops":    v1alpha1.DropList{TypeMeta: typeMeta("DropList"), Items: []v1alpha1.Step{created}},
+	}
+	c := newCLI(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/tail") {
+			servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), Event: &item, Step: &created})
+			servertest.Frame(w, "ERROR", servertest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "over"))
+			return
+		}
+		answers.ServeHTTP(w, req)
+	}))
+	for line, want := range map[string][]string{
+		"timeline":     {" 4 spec.containers{app}: Container created"},
+		"drops":        {" 3 Warning BackOff Pod/web-0 spec.containers{app}: Container created"},
+		"why po/web-0": {" 3 Warning BackOff Pod/web-0 spec.containers{app}: Container created", " 4 spec.containers{app}: Container created"},
+		"tail":         {" 4 spec.containers{app}: Container created", " 3 [Filtered by a rule] spec.containers{app}: Container created"},
+	} {
+		out, _, _ := c.run(strings.Fields(line)...)
+		for _, text := range want {
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), text) {
+				t.Errorf("%s does not say %q:\n%s", line, text, out)
+			}
+		}
+		if out, _, _ := c.run(append(strings.Fields(line), "-o", "json")...); !strings.Contains(strings.ReplaceAll(out, " ", ""), `"fieldPath":"spec.containers{app}"`) {
+			t.Errorf("%s -o json does not have the field:\n%s", line, out)
 		}
 	}
 }

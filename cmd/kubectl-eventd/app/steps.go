@@ -149,7 +149,7 @@ func printSteps(f *format, out io.Writer, steps []v1alpha1.Step) error {
 
 func stepCells(s *v1alpha1.Step) []string {
 	return []string{
-		stepAge(s), inWords(s), strconv.FormatInt(s.Occurrences, 10), s.Type, s.Reason, s.Regarding.String(), s.Message,
+		stepAge(s), inWords(s), strconv.FormatInt(s.Occurrences, 10), s.Type, s.Reason, s.Regarding.String(), describe.Message(s.Regarding, s.Message),
 		s.Namespace, s.Event, s.Reporter, s.User,
 	}
 }

@@ -187,11 +187,11 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		}
 		if e := item.Event; e != nil {
 			cells := eventCells(e)
-			row(cells[0], e.Type, e.Reason, e.Regarding.String(), cells[4], e.Message, e.Namespace, e.Reporter, e.ResourceVersion)
+			row(cells[0], e.Type, e.Reason, e.Regarding.String(), cells[4], cells[5], e.Namespace, e.Reporter, e.ResourceVersion)
 		}
 		if s := item.Step; s != nil {
 			cells := stepCells(s)
-			row(cells[0], s.Type, s.Reason, s.Regarding.String(), cells[2], "["+inWords(s)+"] "+s.Message, s.Namespace, s.Reporter, "")
+			row(cells[0], s.Type, s.Reason, s.Regarding.String(), cells[2], "["+inWords(s)+"] "+cells[6], s.Namespace, s.Reporter, "")
 		}
 		return table.Flush()
 	}

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/cmd/kubectl-eventd/terminal"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
@@ -247,7 +248,7 @@ func printEvents(f *format, out io.Writer, items []v1alpha1.TimelineItem) error 
 
 func eventCells(i *v1alpha1.TimelineItem) []string {
 	return []string{
-		age(i.Last.Time), i.Type, i.Reason, i.Regarding.String(), strconv.FormatInt(i.Count, 10), i.Message,
+		age(i.Last.Time), i.Type, i.Reason, i.Regarding.String(), strconv.FormatInt(i.Count, 10), describe.Message(i.Regarding, i.Message),
 		i.Namespace, age(i.First.Time), i.Reporter, i.Instance, i.Name, i.ResourceVersion,
 	}
 }

@@ -71,6 +71,15 @@ func Step(s v1alpha1.Step) Description {
 	return d
 }
 
+// Message returns the message of an Event or a step with the part of the object that it is about, such as a container, as
+// kubectl describe does.
+func Message(regarding v1alpha1.ObjectReference, message string) string {
+	if regarding.FieldPath == "" {
+		return message
+	}
+	return regarding.FieldPath + ": " + message
+}
+
 // rule names a rule, and to a receiver. Only operators get their names.
 func rule(s v1alpha1.Step) string {
 	if s.Rule == "" {

@@ -29,7 +29,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	shared := template.Must(template.New("").Funcs(template.FuncMap{
 		"at": at, "clock": clock, "lasting": lasting, "count": func(n int64) string { return count(float64(n)) },
 		"link": link, "objectLink": objectLink,
-		"object": v1alpha1.ObjectReference.String, "describe": describe.Step, "list": func(v ...any) []any { return v },
+		"object": v1alpha1.ObjectReference.String, "describe": describe.Step, "message": describe.Message, "list": func(v ...any) []any { return v },
 		"deref": func(v *bool) bool { return *v },
 	}).ParseFS(sources, "templates/frame.html", "templates/parts.html"))
 	all := map[string]*template.Template{}

@@ -398,8 +398,9 @@ func TestDropsCanBeSelected(t *testing.T) {
 
 func TestStepsAreGroupedBySeries(t *testing.T) {
 	b := pagetest.Busy(time.Now())
+	pod := v1alpha1.ObjectReference{Kind: "Pod", Name: "web"}
 	step := func(reason, action string) v1alpha1.Step {
-		return v1alpha1.Step{Action: action, Outcome: "created", Reason: reason, Regarding: v1alpha1.ObjectReference{Kind: "Pod", Name: "web"}}
+		return v1alpha1.Step{Action: action, Outcome: "created", Reason: reason, Regarding: pod}
 	}
 	b.Set("why", v1alpha1.Explanation{Steps: []v1alpha1.Step{
 		step("First", v1alpha1.ActionRecorded), step("Second", v1alpha1.ActionRecorded), step("First", v1alpha1.ActionSettled), step("Second", v1alpha1.ActionSettled),
@@ -409,6 +410,23 @@ func TestStepsAreGroupedBySeries(t *testing.T) {
 	if want := "First an unknown time Recorded an unknown time Stored as a new Event Second an unknown time Recorded an unknown time Stored as a new Event"; !strings.Contains(why, want) {
 		t.Errorf("it says %s", why)
 	}
+	// Containers of a Pod are series of their own, and one object.
+	var steps []v1alpha1.Step
+	var events []v1alpha1.TimelineItem
+	for _, container := range []string{"app", "sidecar"} {
+		s := step("Created", v1alpha1.ActionSettled)
+		s.Outcome, s.Message, s.Regarding.FieldPath = "dropped", "Container created", "spec.containers{"+container+"}"
+		steps = append(steps, s)
+		events = append(events, v1alpha1.TimelineItem{Reason: s.Reason, Message: s.Message, Regarding: s.Regarding})
+	}
+	b.Set("why", v1alpha1.Explanation{Steps: steps})
+	b.Set("timeline", v1alpha1.Timeline{Items: events})
+	b.Set("drops", v1alpha1.DropList{Items: steps})
+	_, body = serve(t, b).get(t, "/object?kind=Pod&name=web")
+	wantWords(t, body, "Created spec.containers{app}: Container created an unknown time Created spec.containers{sidecar}: Container created Why",
+		"Created spec.containers{app}: Container created an unknown time Dropped Created spec.containers{sidecar}: Container created an unknown time Dropped")
+	_, body = serve(t, b).get(t, "/drops")
+	wantWords(t, body, "Dropped 1 object")
 }
 
 // slow answers nothing before it may.

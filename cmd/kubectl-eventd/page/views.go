@@ -156,6 +156,7 @@ func sums(steps []v1alpha1.Step) (out []sum) {
 			objects[key], at[key] = map[v1alpha1.ObjectReference]bool{}, len(out)
 			out = append(out, sum{Step: key})
 		}
+		s.Regarding.FieldPath = "" // containers of one Pod are one object
 		objects[key][s.Regarding] = true
 		out[at[key]].Occurrences += s.Occurrences
 		out[at[key]].Objects = len(objects[key])

@@ -27,6 +27,8 @@ type ObjectReference struct {
 	Namespace string    `json:"namespace,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	UID       types.UID `json:"uid,omitempty"`
+	// FieldPath is the part that an Event or a step is about, such as spec.containers{app}. No query selects by it.
+	FieldPath string `json:"fieldPath,omitempty"`
 }
 
 // String returns KIND/NAME as kubectl prints it, with the group unless it is core: Service.serving.knative.dev/web.
