@@ -159,6 +159,10 @@ var tailColumns = []string{"AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"
 
 const narrowTailColumns = 6
 
+// tailWidths are those of what most Events have. Without them, columns would move with each row that is wider than all
+// before it, as those of kubectl get --watch do.
+var tailWidths = []int{8, 10, 22, 36, 8, 83, 18, 23}
+
 // handler returns what prints the items. A table keeps its widths from one to the next.
 func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 	var table *terminal.Table
@@ -184,6 +188,7 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		}
 		if table == nil {
 			table, row = o.table(o.Out, narrowTailColumns, tailColumns...)
+			table.Widen(tailWidths...)
 		}
 		if e := item.Event; e != nil {
 			cells := eventCells(e)

@@ -64,12 +64,13 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 	if code := <-done; code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	want := "AGE   TYPE      REASON    OBJECT      COUNT   MESSAGE\n" +
-		"20m   Warning   BackOff   Pod/web-0   4       a/71\n" +
-		"20m   Warning   BackOff   Pod/web-0   4       a/72\n" +
-		"20m   Warning   BackOff   Pod/web-0   4       a/73\n" +
-		"20m   Warning   BackOff   Pod/web-0   3       [Delivered to loki] restarting\n" +
-		"20m   Warning   BackOff   Pod/another   3       [Delivered to loki] restarting\n"
+	// A longer name moves no column.
+	want := "AGE     TYPE      REASON                OBJECT                              COUNT   MESSAGE\n" +
+		"20m     Warning   BackOff               Pod/web-0                           4       a/71\n" +
+		"20m     Warning   BackOff               Pod/web-0                           4       a/72\n" +
+		"20m     Warning   BackOff               Pod/web-0                           4       a/73\n" +
+		"20m     Warning   BackOff               Pod/web-0                           3       [Delivered to loki] restarting\n" +
+		"20m     Warning   BackOff               Pod/another                         3       [Delivered to loki] restarting\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nnot\n%s", out.String(), want)
 	}

@@ -10,7 +10,8 @@ import (
 
 // Table writes rows in columns, as kubectl get does. It is for one goroutine.
 type Table struct {
-	out writer
+	out   writer
+	widen func(widths []int)
 }
 
 // writer is a tabwriter.
@@ -21,7 +22,8 @@ type writer interface {
 
 // NewTable returns a table with a header, unless that is empty.
 func NewTable(out io.Writer, header ...string) *Table {
-	t := &Table{out: printers.GetNewTabWriter(out)}
+	w := printers.GetNewTabWriter(out)
+	t := &Table{w, func(widths []int) { w.SetRememberedWidths(widths) }}
 	if len(header) > 0 {
 		t.write(header)
 	}
@@ -39,6 +41,9 @@ func (t *Table) Row(cells ...string) {
 }
 
 func (t *Table) write(cells []string) { _, _ = fmt.Fprintln(t.out, strings.Join(cells, "\t")) }
+
+// Widen sets the least widths of the first columns, the space behind them included. It is called before Flush.
+func (t *Table) Widen(widths ...int) { t.widen(widths) }
 
 // Flush writes the rows. Later ones keep the widths of the columns, unless they are wider.
 func (t *Table) Flush() error { return t.out.Flush() }

@@ -83,6 +83,26 @@ func TestTableAlignsItsColumnsAndEscapesItsCells(t *testing.T) {
 	}
 }
 
+func TestColumnsOnlyGrow(t *testing.T) {
+	var b strings.Builder
+	table := NewTable(&b, "NAME", "AGE", "MESSAGE")
+	table.Widen(10, 8)
+	for _, name := range []string{"web-0", "web-123", "a-longer-name", "web-0"} {
+		table.Row(name, "1s", "said")
+		if err := table.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "NAME      AGE     MESSAGE\n" +
+		"web-0     1s      said\n" +
+		"web-123   1s      said\n" +
+		"a-longer-name   1s      said\n" +
+		"web-0           1s      said\n"
+	if b.String() != want {
+		t.Errorf("got\n%s\nnot\n%s", b.String(), want)
+	}
+}
+
 func TestScreenCutsWhatDoesNotFit(t *testing.T) {
 	var b strings.Builder
 	s := &Screen{out: &b, size: func() (int, int) { return 10, 3 }}
