@@ -33,7 +33,8 @@ observer    true      512 B    64.0 MiB   <none>   <none>
 apiserver   true      <none>   <none>     <none>   <none>
 
 RECEIVER   STATE      LAG    PENDING   LAST ERROR
-loki       Retrying   3.0s   9         503
+loki       Retrying   3.0s   9         20m ago: 503
+file       Waiting    0.0s   0         <none>
 
 KIND    RULE    DOES            MATCHED   PER SECOND   FAILURES
 route   quiet   drop to loki    7         <none>       2
@@ -45,6 +46,7 @@ sink      eventd_writes_total{b="c",code="200"}   1234567   12.3
 NAMESPACE   OBJECT      OCCURRENCES   MAX ERROR   WRITES   SAVED
 default     Pod/web-0   90            2           5        85
 `},
+		{"top --by namespaces -A", "by=namespace&limit=20", ""},
 		{"top -o wide --since 5m -n team-a", "by=object&limit=20&namespace=team-a&since=5m", `
 NAMESPACE   OBJECT      OCCURRENCES   MAX ERROR   WRITES   SAVED
 default     Pod/web-0   90            2           5        85
@@ -197,6 +199,7 @@ func TestErrorsAreThoseOfKubectl(t *testing.T) {
 		{everything(), "tail po web-0 web-1", "error: name an object as KIND/NAME, such as pod/web-0, not \"po web-0 web-1\"\n", ""},
 		{everything(), "timeline --owned", "error: --owned needs an object: KIND/NAME\n", ""},
 		{everything(), "top --by user", "error: --by must be one of [\"object\" \"reason\" \"namespace\" \"reporter\"], not \"user\"\n", ""},
+		{everything(), "top --by objectss", "error: --by must be one of [\"object\" \"reason\" \"namespace\" \"reporter\"], not \"objectss\"\n", ""},
 		{everything(), "status -o name", "error: unable to match a printer suitable for the output format \"name\", allowed formats are: json,wide,yaml\n", ""},
 		{everything(), "status --as jane", "error: --as, --as-group", ""},
 		{everything(), "status --connect tunnel", "error: --connect must be one of", ""},
@@ -374,7 +377,7 @@ func TestDryRunOfABudgetIsNoFilter(t *testing.T) {
 // Receivers have the age of a failure, rules the number of them.
 func TestFailuresOfReceiversAndRulesAreNamedApart(t *testing.T) {
 	out := columns(newCLI(t, everything()).mustRun("status -o wide"))
-	for _, want := range []string{"LAST ERROR LAST FAILURE CURSOR\n", " 503 20m 8\n", "PER SECOND FAILURES MATCH\n"} {
+	for _, want := range []string{"LAST ERROR CURSOR\n", " 20m ago: 503 8\n", "PER SECOND FAILURES MATCH\n"} {
 		if !strings.Contains(strings.ReplaceAll(out, "  ", " "), want) {
 			t.Errorf("want %q in\n%s", want, out)
 		}

@@ -157,7 +157,7 @@ func everything() servertest.Answers {
 				},
 			}},
 			Rules:     []v1alpha1.RuleStatus{{Kind: "route", Name: "quiet", Does: "drop", Receivers: []string{"loki"}, Matched: value(7), Failed: []v1alpha1.Figure{value(2)}}},
-			Receivers: []v1alpha1.ReceiverStatus{{Name: "loki", State: "Retrying", LagSeconds: value(3), Pending: value(9), LastError: "503", FailedAt: &started, Cursor: "8"}},
+			Receivers: []v1alpha1.ReceiverStatus{{Name: "loki", State: "Retrying", LagSeconds: value(3), Pending: value(9), LastError: "503", FailedAt: &started, Cursor: "8"}, {Name: "file", State: "Waiting"}},
 			History:   &v1alpha1.HistoryStatus{Versions: 12, Bytes: 2_000_001, MaxBytes: 64 << 20, Connected: true},
 			Flags:     map[string]string{"config": "/etc/eventd"},
 		},

@@ -167,14 +167,14 @@ func (v *view) printReceivers(out io.Writer, s *v1alpha1.PipelineStatus) error {
 		return nil
 	}
 	_, _ = fmt.Fprintln(out)
-	table, row := v.table(out, 5, "RECEIVER", "STATE", "LAG", "PENDING", "LAST ERROR", "LAST FAILURE", "CURSOR")
+	table, row := v.table(out, 5, "RECEIVER", "STATE", "LAG", "PENDING", "LAST ERROR", "CURSOR")
 	for i := range s.Receivers {
 		r := &s.Receivers[i]
-		failed := ""
-		if r.FailedAt != nil {
-			failed = ageOf(r.FailedAt)
+		failed := r.LastError
+		if r.FailedAt != nil { // it stays after a success
+			failed = ageOf(r.FailedAt) + " ago: " + failed
 		}
-		row(r.Name, r.State, seconds(r.LagSeconds.Value), number(r.Pending.Value), r.LastError, failed, r.Cursor)
+		row(r.Name, r.State, seconds(r.LagSeconds.Value), number(r.Pending.Value), failed, r.Cursor)
 	}
 	return table.Flush()
 }

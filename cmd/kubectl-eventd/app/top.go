@@ -33,10 +33,11 @@ caused, and those that eventd has saved. On a terminal it is drawn again wheneve
   kubectl eventd top -A --by reporter --since 2m --once`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(topKeys, by) {
+			key := strings.TrimSuffix(by, "s") // resources have plurals
+			if !slices.Contains(topKeys, key) {
 				return fmt.Errorf("--by must be one of %q, not %q", topKeys, by)
 			}
-			query := url.Values{v1alpha1.ParamBy: {by}, v1alpha1.ParamLimit: {strconv.Itoa(limit)}}
+			query := url.Values{v1alpha1.ParamBy: {key}, v1alpha1.ParamLimit: {strconv.Itoa(limit)}}
 			setUnlessEmpty(query, v1alpha1.ParamSince, since)
 			var err error
 			if v.namespace, err = v.inNamespace(query); err != nil {
