@@ -60,12 +60,12 @@ LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
 `},
 		{"why pods web-0", "group=core&kind=Pod&name=web-0&namespace=default", `
 AGE               STEP                                      COUNT   TYPE      REASON    OBJECT      MESSAGE
+20m (since 40m)   Delivered to loki                         3       Warning   BackOff   Pod/web-0   restarting
 20m               Recorded                                  3       Warning   BackOff   Pod/web-0   restarting
 20m               Would be filtered by the rule noise, a dry run   3       Warning   BackOff   Pod/web-0   restarting
 20m               Deferred: its source has spent the budget for this object (budget), for 90m from now   3       Warning   BackOff   Pod/web-0   restarting
 20m               Deferred: its series was written a moment ago (spaced)   3       Warning   BackOff   Pod/web-0   restarting
 20m               Dropped (forbidden): quota                3       Warning   BackOff   Pod/web-0   restarting
-20m (since 40m)   Delivered to loki                         3       Warning   BackOff   Pod/web-0   restarting
 20m               Not delivered to loki, by the route quiet   3       Warning   BackOff   Pod/web-0   restarting
 
 LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE

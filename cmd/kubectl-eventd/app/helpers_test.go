@@ -169,12 +169,12 @@ func everything() servertest.Answers {
 		"why": v1alpha1.Explanation{
 			TypeMeta: typeMeta("Explanation"), Object: web, KnownSince: ago(30), Leader: "eventd-0_a",
 			Steps: []v1alpha1.Step{
+				step(v1alpha1.ActionDelivered, func(s *v1alpha1.Step) { s.Receiver, s.First = "loki", new(ago(40)) }),
 				step(v1alpha1.ActionRecorded, nil),
 				step(v1alpha1.ActionWouldBe, func(s *v1alpha1.Step) { s.Rule = "noise" }),
 				step(v1alpha1.ActionDeferred, func(s *v1alpha1.Step) { s.Until, s.Cause = &until, "budget" }),
 				step(v1alpha1.ActionDeferred, func(s *v1alpha1.Step) { s.Until, s.Cause = new(ago(19)), "spaced" }), // is over
 				step(v1alpha1.ActionSettled, func(s *v1alpha1.Step) { s.Outcome, s.Cause, s.Detail = "dropped", "forbidden", "quota" }),
-				step(v1alpha1.ActionDelivered, func(s *v1alpha1.Step) { s.Receiver, s.First = "loki", new(ago(40)) }),
 				step(v1alpha1.ActionUnrouted, func(s *v1alpha1.Step) { // within a second
 					s.Receiver, s.Rule, s.First = "loki", "quiet", new(metav1.NewMicroTime(s.Time.Add(-time.Second)))
 				}),

@@ -222,20 +222,44 @@ func mergeStatus(of [2]*v1alpha1.PipelineStatus, errs [2]error) *v1alpha1.Pipeli
 	return s
 }
 
-// mergeWhy adds the deliveries and the stored Events of an object to what became of reports about it.
+// mergeWhy adds the deliveries and the stored Events of an object to what became of reports about it, causes first.
 func mergeWhy(of [2]*v1alpha1.Explanation, errs [2]error) *v1alpha1.Explanation {
 	e, observed := of[0], of[1]
 	if e == nil {
 		e, observed = observed, nil
 	}
-	if e.Missing = missing(errs, e.Role); observed == nil {
-		return e
+	if e.Missing = missing(errs, e.Role); observed != nil {
+		e.Observe = &v1alpha1.Memory{Leader: observed.Leader, KnownSince: observed.KnownSince}
+		e.Forgotten, e.Truncated, e.Events = e.Forgotten || observed.Forgotten, e.Truncated || observed.Truncated, observed.Events
+		e.Steps = append(e.Steps, observed.Steps...)
 	}
-	e.Observe = &v1alpha1.Memory{Leader: observed.Leader, KnownSince: observed.KnownSince}
-	e.Forgotten, e.Truncated, e.Events = e.Forgotten || observed.Forgotten, e.Truncated || observed.Truncated, observed.Events
-	e.Steps = append(e.Steps, observed.Steps...)
-	slices.SortStableFunc(e.Steps, func(a, b v1alpha1.Step) int { return a.Time.Compare(b.Time.Time) })
+	sortByCause(e.Steps)
 	return e
+}
+
+// maxSkew is how long before the end of its write an Event may seem to be delivered: the observer learns of it at the same
+// time, and has another clock.
+const maxSkew = 5 * time.Second
+
+// sortByCause sorts steps by when they began. By when they were done last, a step would be before its cause that goes on:
+// what stored an Event before the reports that are counted on it since.
+func sortByCause(steps []v1alpha1.Step) {
+	began := func(s v1alpha1.Step) time.Time { return cmp.Or(s.First, &s.Time).Time }
+	written := map[string]time.Time{} // when each Event was first, by namespace and name
+	for _, s := range slices.Backward(steps) {
+		if s.Action == v1alpha1.ActionSettled {
+			written[s.Namespace+"/"+s.Event] = began(s)
+		}
+	}
+	at := func(s v1alpha1.Step) time.Time {
+		t, first := began(s), written[s.Namespace+"/"+s.Event]
+		ofDelivery := s.Action == v1alpha1.ActionDelivered || s.Action == v1alpha1.ActionUnrouted
+		if ofDelivery && first.After(t) && first.Sub(t) <= maxSkew {
+			return first.Add(1)
+		}
+		return t
+	}
+	slices.SortStableFunc(steps, func(a, b v1alpha1.Step) int { return at(a).Compare(at(b)) })
 }
 
 // Watch opens the watch of a resource, as that of a Client.

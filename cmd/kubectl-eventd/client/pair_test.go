@@ -354,6 +354,46 @@ func TestAnExplanationOfBothHasBothMemories(t *testing.T) {
 	}
 }
 
+// A step is not before what caused it, though that goes on, or the clock of the other role is slow.
+func TestStepsAreBehindTheirCauses(t *testing.T) {
+	step := func(action, event string, first, last int64) v1alpha1.Step {
+		s := v1alpha1.Step{Action: action, Event: event, Time: at(last), Cause: fmt.Sprint(event, " ", action)}
+		if first != last {
+			s.First = new(at(first))
+		}
+		return s
+	}
+	// As eventd has them: by when they were done last.
+	intake := v1alpha1.Explanation{Role: "intake", Steps: []v1alpha1.Step{
+		step("settled", "a", 101, 101), step("deferred", "a", 103, 103), step("recorded", "a", 100, 110), step("merged", "a", 102, 110), step("settled", "a", 115, 115),
+		step("recorded", "b", 120, 120), step("settled", "b", 121, 121), step("settled", "c", 150, 150),
+	}}
+	observe := v1alpha1.Explanation{Role: "observe", Steps: []v1alpha1.Step{
+		step("delivered", "a", 99, 130), step("not_delivered", "b", 120, 120), step("delivered", "c", 140, 140),
+	}}
+	all := v1alpha1.Explanation{Role: "all", Steps: append(slices.Clone(observe.Steps), intake.Steps...)}
+	want := []string{
+		"a recorded", "a settled", "a delivered", "a merged", "a deferred", "a settled", "b recorded", "b settled", "b not_delivered",
+		"c delivered", "c settled", // by too much for a clock: of another version
+	}
+	for name, eventd := range map[string]*client.Pair{
+		"two roles": newPair(t, client.ConnectAuto, servertest.Answers{"why": intake}, servertest.Answers{"why": observe}, nil),
+		"one":       newPair(t, client.ConnectAuto, servertest.Answers{"why": all}, nil, nil),
+	} {
+		var why v1alpha1.Explanation
+		if err := eventd.Get(t.Context(), "why", nil, &why); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range why.Steps {
+			got = append(got, s.Cause)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, not %q", name, got, want)
+		}
+	}
+}
+
 // One that hangs is not waited for as long as a request may take, and its connection is not used again.
 func TestOneThatHangsDoesNotHoldUpTheAnswerOfTheOther(t *testing.T) {
 	t.Parallel()

@@ -396,6 +396,21 @@ func TestDropsCanBeSelected(t *testing.T) {
 	wantWords(t, body, "12 Dropped forbidden 3 objects", "7,224 Filtered by the rule probes 3 objects")
 }
 
+// Steps are in the order in which they began, and the last one goes on.
+func TestTheLastStepIsTheOneThatWasDoneLast(t *testing.T) {
+	b, now := pagetest.Busy(time.Now()), time.Now()
+	at := func(ago time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(-ago)) }
+	b.Set("why", v1alpha1.Explanation{Steps: []v1alpha1.Step{
+		{Action: v1alpha1.ActionRecorded, First: new(at(time.Hour)), Time: at(10 * time.Minute)},
+		{Action: v1alpha1.ActionDelivered, First: new(at(time.Hour)), Time: at(10 * time.Minute)},
+		{Action: v1alpha1.ActionSettled, Outcome: "created", Time: at(time.Hour)},
+	}})
+	_, body := serve(t, b).get(t, "/object?kind=Pod&name=web")
+	if _, last, _ := strings.Cut(words(t, body), " Last "); !strings.HasPrefix(last, "10 min ago Delivered ") {
+		t.Errorf("the last one is %.60q", last)
+	}
+}
+
 func TestStepsAreGroupedBySeries(t *testing.T) {
 	b := pagetest.Busy(time.Now())
 	pod := v1alpha1.ObjectReference{Kind: "Pod", Name: "web"}

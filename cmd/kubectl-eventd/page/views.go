@@ -234,8 +234,10 @@ func (s *server) object(w http.ResponseWriter, r *http.Request) {
 		f.Problem = out.NoTimeline // one and the same
 	}
 	out.Runs = runs(out.Why.Steps)
-	if n := len(out.Why.Steps); n > 0 {
-		out.Last = &out.Why.Steps[n-1]
+	for i := range out.Why.Steps { // by when they began
+		if s := &out.Why.Steps[i]; out.Last == nil || !s.Time.Before(&out.Last.Time) {
+			out.Last = s
+		}
 	}
 	f.render(w, r)
 }
