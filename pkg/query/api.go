@@ -307,8 +307,8 @@ func (a *API) object(ctx context.Context, q *query) (object any, err error) {
 // historyQuery returns what an answer needs of the history, if anything.
 func (a *API) historyQuery(q *query) (of history.Query, reads bool) {
 	o := &q.Object
-	of = history.Query{Namespaces: q.Namespaces, Limit: q.limit, Caller: q.caller}
-	of.Object = history.Object{Group: o.Group, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+	object := history.Object{Group: o.Group, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+	of = history.Query{Namespaces: q.Namespaces, Object: object, Limit: q.limit, Caller: q.caller}
 	switch {
 	case q.resource == resourceTimeline:
 		of.Reason, of.Type, of.Reporter = q.reason, q.eventType, q.reporter

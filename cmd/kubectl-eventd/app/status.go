@@ -140,8 +140,7 @@ func replica(r *v1alpha1.Replica) string {
 
 func (v *view) printStations(out io.Writer, s *v1alpha1.PipelineStatus) error {
 	_, _ = fmt.Fprintln(out)
-	header := []string{"STATION", "HEALTHY", "QUEUE", "CAPACITY", "OLDEST", "MESSAGE"}
-	table, row := v.table(out, len(header), header...)
+	table, row := v.table(out, 6, "STATION", "HEALTHY", "QUEUE", "CAPACITY", "OLDEST", "MESSAGE")
 	for _, station := range describe.Stations(s) {
 		var queue, capacity, oldest string
 		if q := station.Queue; q != nil {
@@ -211,8 +210,7 @@ func perSecond(f *v1alpha1.Figure) string {
 // printFigures prints those that are not 0, or with -o wide all.
 func (v *view) printFigures(out io.Writer, s *v1alpha1.PipelineStatus) error {
 	_, _ = fmt.Fprintln(out)
-	header := []string{"STATION", "FIGURE", "VALUE", "PER SECOND"}
-	table, row := v.table(out, len(header), header...)
+	table, row := v.table(out, 4, "STATION", "FIGURE", "VALUE", "PER SECOND")
 	figures := func(station string, all []v1alpha1.Figure) {
 		for i := range all {
 			f := &all[i]

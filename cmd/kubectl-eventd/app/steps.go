@@ -20,12 +20,7 @@ const (
 	dropsResource = "drops"
 )
 
-type whyOptions struct {
-	*plugin
-}
-
 func (p *plugin) newWhy() *cobra.Command {
-	o := &whyOptions{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "why KIND/NAME",
 		Short: "Show what became of what was reported about an object",
@@ -35,58 +30,58 @@ remembers this for a while, and not over a change of leader.`,
 		Example: `  kubectl eventd why pod/web-0
   kubectl eventd why node/node-1 -o wide`,
 		ValidArgsFunction: p.completeObject,
-		RunE:              o.run,
+		RunE:              p.runWhy,
 	}
 	p.addFor(cmd)
 	return cmd
 }
 
-func (o *whyOptions) run(cmd *cobra.Command, args []string) error {
-	args, err := o.named(args)
+func (p *plugin) runWhy(cmd *cobra.Command, args []string) error {
+	args, err := p.named(args)
 	if err != nil {
 		return err
 	}
 	query := url.Values{}
-	subject, err := o.target(cmd, args, query)
+	subject, err := p.target(cmd, args, query)
 	if err != nil {
 		return err
 	}
 	var explanation v1alpha1.Explanation
-	if printed, err := o.get(cmd.Context(), whyResource, query, &explanation, func() error {
+	if printed, err := p.get(cmd.Context(), whyResource, query, &explanation, func() error {
 		if len(explanation.Steps)+len(explanation.Events) > 0 {
 			return nil
 		}
-		return o.checkExists(cmd.Context(), subject)
+		return p.checkExists(cmd.Context(), subject)
 	}); printed || err != nil {
 		return err
 	}
-	return o.print(&explanation, subject)
+	return p.printWhy(&explanation, subject)
 }
 
-func (o *whyOptions) print(e *v1alpha1.Explanation, subject target) error {
+func (p *plugin) printWhy(e *v1alpha1.Explanation, subject target) error {
 	if e.Missing != "" {
-		o.note("Missing: %s", e.Missing)
+		p.note("Missing: %s", e.Missing)
 	}
 	if len(e.Steps) == 0 {
-		o.nothing("reports about "+subject.String()+" found", subject.namespace)
-		o.note("Does its reporter use eventd? What it writes to the apiserver itself is only in the timeline.")
-	} else if err := printSteps(&o.format, o.Out, e.Steps); err != nil {
+		p.nothing("reports about "+subject.String()+" found", subject.namespace)
+		p.note("Does its reporter use eventd? What it writes to the apiserver itself is only in the timeline.")
+	} else if err := printSteps(&p.format, p.Out, e.Steps); err != nil {
 		return err
 	}
-	o.remembers(e.Leader, e.KnownSince)
+	p.remembers(e.Leader, e.KnownSince)
 	if m := e.Observe; m != nil {
-		o.remembers("of observe, "+m.Leader+",", m.KnownSince)
+		p.remembers("of observe, "+m.Leader+",", m.KnownSince)
 	}
 	if e.Forgotten {
-		o.note("There was more: the oldest steps have left the memory of the leader.")
+		p.note("There was more: the oldest steps have left the memory of the leader.")
 	}
 	if len(e.Events) == 0 {
 		return nil
 	}
 	if len(e.Steps) > 0 {
-		_, _ = fmt.Fprintln(o.Out)
+		_, _ = fmt.Fprintln(p.Out)
 	}
-	return printEvents(&o.format, o.Out, e.Events)
+	return printEvents(&p.format, p.Out, e.Events)
 }
 
 // remembers says on stderr how far back an answer goes: a handover loses what was before.

@@ -80,7 +80,7 @@ func (v *view) renderTop(raw []byte, out io.Writer) error {
 		header = slices.Insert(header, 0, "NAMESPACE")
 	}
 	if out != v.Out { // a screen
-		_, _ = fmt.Fprintf(out, "%s in %s\n\n", counted(top.Occurrences, "occurrence"), terminal.Text(window(&top)))
+		_, _ = fmt.Fprintf(out, "%s in %s\n\n", counted(top.Occurrences, "occurrence"), top.Until.Sub(top.Since.Time).Round(time.Second))
 	}
 	table, row := v.table(out, len(header), header...)
 	for i := range top.Items {
@@ -89,10 +89,6 @@ func (v *view) renderTop(raw []byte, out io.Writer) error {
 		row(append(topKey(&top, item), counts...)...)
 	}
 	return table.Flush()
-}
-
-func window(top *v1alpha1.Top) string {
-	return top.Until.Sub(top.Since.Time).Round(time.Second).String()
 }
 
 func topKey(top *v1alpha1.Top, item *v1alpha1.TopItem) []string {

@@ -10,20 +10,15 @@ import (
 
 // Table writes rows in columns, as kubectl get does. It is for one goroutine.
 type Table struct {
-	out   writer
+	out   io.Writer // a tabwriter
+	flush func() error
 	widen func(widths []int)
-}
-
-// writer is a tabwriter.
-type writer interface {
-	io.Writer
-	Flush() error
 }
 
 // NewTable returns a table with a header, unless that is empty.
 func NewTable(out io.Writer, header ...string) *Table {
 	w := printers.GetNewTabWriter(out)
-	t := &Table{w, func(widths []int) { w.SetRememberedWidths(widths) }}
+	t := &Table{w, w.Flush, func(widths []int) { w.SetRememberedWidths(widths) }}
 	if len(header) > 0 {
 		t.write(header)
 	}
@@ -46,4 +41,4 @@ func (t *Table) write(cells []string) { _, _ = fmt.Fprintln(t.out, strings.Join(
 func (t *Table) Widen(widths ...int) { t.widen(widths) }
 
 // Flush writes the rows. Later ones keep the widths of the columns, unless they are wider.
-func (t *Table) Flush() error { return t.out.Flush() }
+func (t *Table) Flush() error { return t.flush() }
