@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -124,6 +125,13 @@ func (a *APIServer) Release(lease string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.leases[lease].Spec.HolderIdentity = nil
+}
+
+// Renew sets when a Lease was last renewed.
+func (a *APIServer) Renew(lease string, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leases[lease].Spec.RenewTime = new(metav1.NewMicroTime(at))
 }
 
 // Forbid has the caller no right to get a Lease.

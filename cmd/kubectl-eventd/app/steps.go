@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/url"
@@ -91,13 +92,8 @@ func (p *plugin) remembers(leader string, since metav1.MicroTime) {
 	}
 }
 
-type dropsOptions struct {
-	*plugin
-	limit int
-}
-
 func (p *plugin) newDrops() *cobra.Command {
-	o := &dropsOptions{plugin: p}
+	var limit int
 	cmd := &cobra.Command{
 		Use:   "drops",
 		Short: "Show what was not written lately, and why",
@@ -105,28 +101,28 @@ func (p *plugin) newDrops() *cobra.Command {
 what rules in dry run would have filtered; newest first.`,
 		Example: `  kubectl eventd drops -A`,
 		Args:    cobra.NoArgs,
-		RunE:    o.run,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.runDrops(cmd.Context(), limit) },
 	}
-	cmd.Flags().IntVar(&o.limit, "limit", 50, fmt.Sprintf("The newest so many, at most %d.", v1alpha1.MaxLimit))
+	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("The newest so many, at most %d.", v1alpha1.MaxLimit))
 	return cmd
 }
 
-func (o *dropsOptions) run(cmd *cobra.Command, _ []string) error {
-	query := url.Values{v1alpha1.ParamLimit: {strconv.Itoa(o.limit)}}
-	namespace, err := o.inNamespace(query)
+func (p *plugin) runDrops(ctx context.Context, limit int) error {
+	query := url.Values{v1alpha1.ParamLimit: {strconv.Itoa(limit)}}
+	namespace, err := p.inNamespace(query)
 	if err != nil {
 		return err
 	}
 	var drops v1alpha1.DropList
-	if printed, err := o.get(cmd.Context(), dropsResource, query, &drops, func() error { return nil }); printed || err != nil {
+	if printed, err := p.get(ctx, dropsResource, query, &drops, func() error { return nil }); printed || err != nil {
 		return err
 	}
 	if len(drops.Items) == 0 {
-		o.nothing("drops found", namespace)
-	} else if err := printSteps(&o.format, o.Out, drops.Items); err != nil {
+		p.nothing("drops found", namespace)
+	} else if err := printSteps(&p.format, p.Out, drops.Items); err != nil {
 		return err
 	}
-	o.remembers(drops.Leader, drops.KnownSince)
+	p.remembers(drops.Leader, drops.KnownSince)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,8 +32,11 @@ type tailOptions struct {
 	match, resourceVersion string
 	include                []string
 	subject                object // empty is any
-	said                   string // what is missing, as it was said last
+	said                   string // what is missing, as it was said last, without what is changing
 }
+
+// changing is what differs between errors with one reason: ages and ports.
+var changing = regexp.MustCompile(`\d\w*`)
 
 func (p *plugin) newTail() *cobra.Command {
 	o := &tailOptions{plugin: p}
@@ -176,9 +180,9 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		if item.Lost > 0 {
 			o.note("Warning: %s lost: this client was too slow", counted(item.Lost, "step"))
 		}
-		if item.Missing != "" && item.Missing != o.said {
-			o.said = item.Missing
-			o.note("Missing: %s", o.said)
+		if reason := changing.ReplaceAllString(item.Missing, ""); reason != "" && reason != o.said {
+			o.said = reason
+			o.note("Missing: %s", item.Missing)
 		}
 		if frame.Type == string(watch.Bookmark) || printed.has(&item) {
 			return nil

@@ -89,6 +89,20 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 	}
 }
 
+// Each attempt to reach a role that is away says it again, with another age.
+func TestTailSaysOnceWhatIsMissing(t *testing.T) {
+	c := newCLI(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, missing := range []string{"a, last renewed 47s ago: from :4711: refused", "a, last renewed 2m3s ago: from :4712: refused", "", "a: forbidden"} {
+			servertest.Frame(w, "BOOKMARK", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), Missing: missing})
+		}
+		servertest.Frame(w, "ERROR", servertest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "over"))
+	}))
+	_, errOut, _ := c.run("tail")
+	if want := "Missing: a, last renewed 47s ago: from :4711: refused\nMissing: a: forbidden\nError from server (Forbidden): over\n"; !strings.HasPrefix(errOut, want) {
+		t.Errorf("got %q, not %q", errOut, want)
+	}
+}
+
 func TestTailPrintsOneItemALineForPipes(t *testing.T) {
 	c := newCLI(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for _, v := range []string{"71", "72"} {

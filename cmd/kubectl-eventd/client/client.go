@@ -154,7 +154,7 @@ func (c *Client) Get(ctx context.Context, resource string, query url.Values, int
 		wait, again := askAgain(err)
 		switch {
 		case ctx.Err() != nil:
-			return cmp.Or(last, fmt.Errorf("querying %s: %w", c.group, context.Cause(ctx)))
+			return cmp.Or(last, fmt.Errorf("querying %s%s: %w", c.group, c.dialer.renewed(", whose Lease was last renewed %s ago"), context.Cause(ctx)))
 		case !again || attempt == maxAttempts || sleep.For(ctx, wait) != nil:
 			return err
 		}

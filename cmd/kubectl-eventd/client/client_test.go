@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/servertest"
 )
 
@@ -133,7 +136,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 }
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
-	eventd := servertest.NewEventd(t, answer)
+	eventd, long := servertest.NewEventd(t, answer), time.Now().Add(-47*time.Minute)
 	for _, test := range []struct {
 		name    string
 		prepare func(*servertest.APIServer)
@@ -146,6 +149,22 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 			func(o *client.Options) { o.Connect = client.ConnectForward }, "there is no Pod eventd-0, nor one of eventd with the address 127.0.0.1"},
 		{"closed port", func(a *servertest.APIServer) { a.Announce("127.0.0.1:1", eventd.Fingerprint()) },
 			func(o *client.Options) { o.Connect = client.ConnectForward }, "an error occurred forwarding to port 1: "},
+		// As of a leader whose node has died.
+		{"no connection", func(a *servertest.APIServer) {
+			a.Announce("127.0.0.1:1", eventd.Fingerprint())
+			a.Renew("eventd", long)
+		}, nil,
+			"connecting to eventd, which holds the Lease kube-system/eventd, last renewed 47m ago: dial tcp"},
+		{"no handshake", func(a *servertest.APIServer) {
+			a.Announce("127.0.0.1:1", eventd.Fingerprint())
+			a.Renew("eventd", long)
+		},
+			func(o *client.Options) { o.Connect = client.ConnectForward }, "the Lease kube-system/eventd, last renewed 47m ago (" + servertest.Identity + " at 127.0.0.1:1): "},
+		{"clock of another", func(a *servertest.APIServer) {
+			a.Announce("127.0.0.1:1", eventd.Fingerprint())
+			a.Renew("eventd", time.Now().Add(time.Minute))
+		}, nil,
+			"last renewed 0s ago: dial tcp"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cluster := servertest.NewAPIServer(t)
@@ -155,6 +174,26 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 				t.Errorf("got %v, not %q", err, test.want)
 			}
 		})
+	}
+}
+
+// An error says less if the Lease cannot be read again, and does not wait for it.
+func TestAnErrorDoesNotWaitForTheLease(t *testing.T) {
+	cluster := servertest.NewAPIServer(t)
+	cluster.Announce("127.0.0.1:1", "none")
+	answered, reads := cluster.Config.Handler, atomic.Int32{}
+	cluster.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.Contains(req.URL.Path, "/leases/") && reads.Add(1) > 1 {
+			<-req.Context().Done()
+			return
+		}
+		answered.ServeHTTP(w, req)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
+	defer cancel()
+	err := newClient(t, cluster.REST(), nil).Get(ctx, "status", nil, new(any))
+	if err == nil || !strings.HasPrefix(err.Error(), "connecting to eventd, which holds the Lease kube-system/eventd: dial") || reads.Load() != 2 {
+		t.Errorf("got %v after %d reads", err, reads.Load())
 	}
 }
 
@@ -237,8 +276,10 @@ func TestTheTimeOfARequestIsBounded(t *testing.T) {
 	})))
 	config := cluster.REST()
 	config.Timeout = 1 // a nanosecond: the connection is not made in it
-	if err := get(t, newClient(t, config, nil)); err == nil || !strings.Contains(err.Error(), "--request-timeout") {
-		t.Errorf("got %v", err)
+	for _, connect := range []string{client.ConnectAuto, client.ConnectAPIServer} {
+		if err := get(t, newClient(t, config, func(o *client.Options) { o.Connect = connect })); err == nil || !strings.Contains(err.Error(), "--request-timeout") {
+			t.Errorf("%s: got %v", connect, err)
+		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	c := newClient(t, cluster.REST(), nil)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/duration"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
@@ -22,8 +23,9 @@ import (
 	"github.com/eventd/eventd/pkg/election"
 )
 
-// dialTimeout is for one connection: the Lease, the Pod, the forwarding and the TLS handshake.
-const dialTimeout = 30 * time.Second
+// dialTimeout is for one connection: the Lease, the Pod, the forwarding and the TLS handshake; renewedTimeout for what an
+// error says of the Lease.
+const dialTimeout, renewedTimeout = 30 * time.Second, 500 * time.Millisecond
 
 var (
 	errCertificate = errors.New("its certificate is not the one that eventd's Lease announces, so nothing was sent to it")
@@ -98,7 +100,7 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	plain, err := d.connect(ctx, leader.Identity, host, port)
 	if err != nil {
-		return nil, fmt.Errorf("%w, which holds the Lease %s: %w", ErrConnecting, d.lock.Describe(), timedOut(ctx, err))
+		return nil, fmt.Errorf("%w, which holds the Lease %s%s: %w", ErrConnecting, d.lock.Describe(), d.renewed(", last renewed %s ago"), timedOut(ctx, err))
 	}
 	// The transport closes only connections that it knows to be idle.
 	context.AfterFunc(d.closed, func() { _ = plain.Close() })
@@ -108,7 +110,7 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			err = forwarding.explain(err)
 		}
 		_ = plain.Close()
-		return nil, fmt.Errorf("%w, which holds the Lease %s (%s at %s): %w", ErrConnecting, d.lock.Describe(), leader.Identity, leader.Address, timedOut(ctx, err))
+		return nil, fmt.Errorf("%w, which holds the Lease %s%s (%s at %s): %w", ErrConnecting, d.lock.Describe(), d.renewed(", last renewed %s ago"), leader.Identity, leader.Address, timedOut(ctx, err))
 	}
 	return secured, nil
 }
@@ -131,6 +133,22 @@ func (d *dialer) leader(ctx context.Context) (election.Leader, error) {
 		return election.Leader{}, fmt.Errorf("the leader %s announces no address or certificate in the Lease %s", leader.Identity, d.lock.Describe())
 	}
 	return leader, nil
+}
+
+// renewed formats how long ago the Lease was last renewed: long, if the node of its holder has died. It is "" if that
+// cannot be read now, and via the apiserver.
+func (d *dialer) renewed(format string) string {
+	if d == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(d.closed, renewedTimeout)
+	defer cancel()
+	lock := &election.LeaseLock{Namespace: d.lock.Namespace, Name: d.lock.Name, Client: d.lock.Client} // d.lock may be waiting
+	record, _, err := lock.Get(ctx)
+	if err != nil || record.RenewTime.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(format, duration.HumanDuration(max(0, time.Since(record.RenewTime.Time))))
 }
 
 func (d *dialer) connect(ctx context.Context, identity, host, port string) (net.Conn, error) {

@@ -398,14 +398,17 @@ func TestStepsAreBehindTheirCauses(t *testing.T) {
 func TestOneThatHangsDoesNotHoldUpTheAnswerOfTheOther(t *testing.T) {
 	t.Parallel()
 	var scene *pairScene
-	eventd := newPair(t, client.ConnectAuto, ofIntake, ofObserve, func(s *pairScene) { scene, s.hanging = s, v1alpha1.ObserveGroupName })
+	eventd := newPair(t, client.ConnectAuto, ofIntake, ofObserve, func(s *pairScene) {
+		scene, s.hanging = s, v1alpha1.ObserveGroupName
+		s.cluster.Renew("eventd-observe", time.Now().Add(-47*time.Minute))
+	})
 	ask := func() (why v1alpha1.Explanation) {
 		if err := eventd.Get(t.Context(), "why", nil, &why); err != nil {
 			t.Fatal(err)
 		}
 		return why
 	}
-	if want, got := "What is observed and delivered is not known: querying observe.eventd.io: no answer within 2s of that of the other role", ask().Missing; got != want {
+	if want, got := "What is observed and delivered is not known: querying observe.eventd.io, whose Lease was last renewed 47m ago: no answer within 2s of that of the other role", ask().Missing; got != want {
 		t.Errorf("missing is %q, not %q", got, want)
 	}
 	scene.cluster.Observe(servertest.NewEventd(t, ofObserve))
