@@ -14,11 +14,13 @@ LDFLAGS := $(if $(VERSION),-X k8s.io/component-base/version.gitVersion=$(VERSION
 # What bin/release makes a release of.
 RELEASED = -version '$(VERSION)' -commit '$(COMMIT)' -epoch '$(SOURCE_DATE_EPOCH)'
 
-# make push, make release: where the image goes.
+# make image, push, release: where the image goes.
 IMAGE_REPOSITORY ?=
 IMAGE ?= bin/eventd-image.tar
-# make release: what it is for, such as linux/amd64,linux/arm64; all five platforms if empty.
+# make image, release: what it is for, such as linux/amd64,linux/arm64; all five platforms if empty, of which the image
+# is for those with Linux.
 PLATFORMS ?=
+OF_IMAGE = -image-repository '$(IMAGE_REPOSITORY)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
 
 # make run: the duration (until Ctrl-C if empty), and the rate of Events.
 DURATION ?=
@@ -144,8 +146,8 @@ bin/release:
 	@$(AS_DEPLOYED) $(GO) build -C hack/release -o ../../bin/release .
 
 .PHONY: image
-image: bin/release ## bin/eventd-image.tar, for Linux on amd64 and arm64, with its digest: an OCI image layout, the same bytes wherever it is made; needs no Docker
-	@bin/release image -o bin/eventd-image.tar $(RELEASED)
+image: bin/release ## bin/eventd-image.tar, for Linux on amd64 and arm64, with its digest: an OCI image layout, the same bytes wherever it is made; PLATFORMS=linux/amd64 makes a part; needs no Docker
+	@bin/release image -o bin/eventd-image.tar $(RELEASED) $(OF_IMAGE)
 
 .PHONY: push
 push: bin/release ## IMAGE, bin/eventd-image.tar by default, to IMAGE_REPOSITORY, such as registry.example/eventd
@@ -157,7 +159,7 @@ release: bin/release ## dist/ with all that is published of VERSION=v1.2.3, whos
 		echo 'A release is of a commit, and this checkout has other files: commit or remove them (git status).' >&2; \
 		exit 1; \
 	fi
-	@bin/release all -o dist -replace $(RELEASED) -image-repository '$(IMAGE_REPOSITORY)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
+	@bin/release all -o dist -replace $(RELEASED) $(OF_IMAGE)
 
 .PHONY: chart
 chart: bin/release ## bin/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is packed; VERSION=v1.2.3

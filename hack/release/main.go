@@ -1,6 +1,6 @@
 // Command release makes what is published of eventd from this checkout.
 //
-//	release image [-o FILE] [-version VERSION] [-commit HASH] [-epoch SECONDS]
+//	release image [-o FILE] [-platforms PLATFORMS] [-image-repository REPOSITORY] [-version VERSION] [-commit HASH] [-epoch SECONDS]
 //	release push FILE REPOSITORY
 //	release chart [-o FOLDER] [-version VERSION] [-epoch SECONDS]
 //	release all -image-repository REPOSITORY [-o FOLDER] [-replace] [-version VERSION] [-commit HASH] [-epoch SECONDS]

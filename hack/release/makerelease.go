@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/go-containerregistry/pkg/name"
-
 	"github.com/eventd/eventd/hack/release/checksums"
 )
 
@@ -17,9 +15,8 @@ import (
 type release struct {
 	source    source
 	platforms platforms
-	// repository is where the image will be, downloads the URL of the folder in which the
-	// archives will be.
-	repository, downloads string
+	// downloads is the URL of the folder in which the archives will be.
+	downloads string
 	// folder has what is published, work what it is made of.
 	folder, work string
 	// replace allows a folder that is not empty.
@@ -49,7 +46,7 @@ func makeRelease(ctx context.Context, args []string) error {
 	r := release{platforms: releasedPlatforms}
 	flags := flag.NewFlagSet("release all", flag.ContinueOnError)
 	flags.Var(&r.platforms, "platforms", "the `platforms` of the archives; the image is for those with Linux")
-	flags.StringVar(&r.repository, "image-repository", "", "the `repository` to which the image will be pushed, such as registry.example/eventd")
+	r.source.addRepositoryFlag(flags)
 	flags.StringVar(&r.downloads, "downloads", "", "the `URL` of the folder in which the archives will be; by default that of a release on GitHub")
 	flags.StringVar(&r.folder, "o", "dist", "the `folder` for the release, which must not exist or be empty, unless -replace is given")
 	flags.BoolVar(&r.replace, "replace", false, "replace the folder, once the release is complete")
@@ -70,14 +67,11 @@ func (r *release) validate() error {
 	if r.source.commit == "" {
 		return errors.New("-commit must be set: the release notes link to its files")
 	}
-	if r.repository == "" {
+	if r.source.repository == "" {
 		return errors.New("-image-repository must be set: the manifests name the image in it")
 	}
-	if _, err := name.NewRepository(r.repository); err != nil {
-		return fmt.Errorf("-image-repository: %w", err)
-	}
 	if len(r.platforms.ofImage()) == 0 {
-		return errors.New("-platforms must have one with Linux, for the image")
+		return errNoLinux
 	}
 	if there, err := os.ReadDir(r.folder); !r.replace && err == nil && len(there) > 0 {
 		return fmt.Errorf("the folder %s is not empty", r.folder)
@@ -119,7 +113,7 @@ func (r *release) make(ctx context.Context) error {
 	if err := os.Rename(r.folder, folder); err != nil {
 		return err
 	}
-	fmt.Println(r.repository + "@" + r.digest)
+	fmt.Println(r.source.repository + "@" + r.digest)
 	return nil
 }
 

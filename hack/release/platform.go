@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -40,6 +41,8 @@ func (p *platforms) Set(value string) error {
 	}
 	return nil
 }
+
+var errNoLinux = errors.New("-platforms must have one with Linux, for the image")
 
 // ofImage are those that a node can have.
 func (p platforms) ofImage() (nodes platforms) {

@@ -125,6 +125,36 @@ func TestImageIsThatOfTheManifests(t *testing.T) {
 	}
 }
 
+// Its digest is the same in any repository.
+func TestImageAloneIsThatOfTheRelease(t *testing.T) {
+	t.Parallel()
+	alone := filepath.Join(t.TempDir(), "bin", "image.tar")
+	ctx, stop := testContext()
+	defer stop()
+	if err := run(ctx, []string{
+		"image", "-source=" + checkout, "-o=" + alone, "-version=" + version, "-commit=" + commit, "-epoch=1795730400",
+		"-platforms=darwin/arm64,linux/" + runtime.GOARCH,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if have, want := digestOf(t, alone), digestOf(t, filepath.Join(made, "eventd_v1.2.3_image.tar")); have != want {
+		t.Errorf("it is %v, not %v", have, want)
+	}
+}
+
+func digestOf(t *testing.T, file string) v1.Hash {
+	t.Helper()
+	contents, err := image.Open(file, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := contents.Index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
 // layerOf is the only layer of the only image.
 func layerOf(t *testing.T, index v1.ImageIndex) []byte {
 	t.Helper()

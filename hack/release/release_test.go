@@ -144,6 +144,8 @@ func TestReleaseThatCannotBeMade(t *testing.T) {
 		"-image-repository must be set":  arguments(full, "-replace", "-image-repository="),
 		"-image-repository: ":            arguments(full, "-replace", "-image-repository=Not A Repository"),
 		"must have one with Linux":       arguments(t.TempDir(), "-platforms=darwin/arm64"),
+		"one with Linux, for the image":  {"image", "-source=" + t.TempDir(), "-version=" + version, "-platforms=darwin/arm64"},
+		"-image-repository: repository":  {"image", "-source=" + t.TempDir(), "-version=" + version, "-image-repository=Not A Repository"},
 		"is not OS/ARCHITECTURE":         arguments(t.TempDir(), "-platforms=linux"),
 		"first argument is image, push,": {"unknown"},
 		"-commit must be set":            arguments(full, "-replace", "-commit="),

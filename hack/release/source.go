@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+
 	"github.com/eventd/eventd/hack/release/image"
 )
 
@@ -23,6 +25,8 @@ type source struct {
 	dir string
 	// version is a tag such as v1.2.3, commit the hash that it names.
 	version, commit string
+	// repository is where the image will be, or empty if that is unknown.
+	repository string
 	// created is the time of every file that is made: that of the commit, so that it is
 	// the same wherever the commit is built.
 	created time.Time
@@ -58,6 +62,16 @@ func (s *source) addFlags(flags *flag.FlagSet) {
 	})
 }
 
+// addRepositoryFlag adds the flag of the commands that make the image.
+func (s *source) addRepositoryFlag(flags *flag.FlagSet) {
+	flags.Func("image-repository", "the `repository` of the image, such as registry.example/eventd", func(value string) (err error) {
+		if s.repository = value; value != "" {
+			_, err = name.NewRepository(value)
+		}
+		return err
+	})
+}
+
 // versions are those that krew, Helm and registries accept.
 var versions = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
 
@@ -74,5 +88,6 @@ func (s source) description() image.Description {
 		Version:     s.version,
 		Revision:    s.commit,
 		Created:     s.created,
+		Repository:  s.repository,
 	}
 }

@@ -59,7 +59,7 @@ func (r *release) addImage(context.Context) error {
 
 // addManifests renders what is applied, with the digest of the image.
 func (r *release) addManifests(context.Context) error {
-	source := manifests.Source{Folder: r.source.dir, Repository: r.repository, Digest: r.digest}
+	source := manifests.Source{Folder: r.source.dir, Repository: r.source.repository, Digest: r.digest}
 	install, err := source.Install()
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (r *release) writeManifest(name, what string, content []byte) error {
 // addChart packs the chart, whose values name the image by its digest.
 func (r *release) addChart(context.Context) error {
 	_, err := chart.Pack(r.source.chart(), chart.Release{
-		Version: r.source.version, Repository: r.repository, Digest: r.digest, Created: r.source.created,
+		Version: r.source.version, Repository: r.source.repository, Digest: r.digest, Created: r.source.created,
 	}, r.folder)
 	return err
 }

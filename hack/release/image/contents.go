@@ -10,7 +10,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // Contents are those of a file that Write has written. They are read from a folder
@@ -28,35 +27,56 @@ func Open(file, folder string) (Contents, error) {
 	if err := unpack(file, folder); err != nil {
 		return Contents{}, fmt.Errorf("%s: %w", file, err)
 	}
-	index, err := layout.ImageIndexFromPath(folder)
-	if err != nil {
-		return Contents{}, fmt.Errorf("%s is no image layout: %w", file, err)
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return Contents{}, err
-	}
 	var contents Contents
-	for _, descriptor := range manifest.Manifests {
-		if err := contents.add(index, descriptor); err != nil {
-			return Contents{}, err
-		}
+	err := contents.readImage(folder)
+	if err == nil {
+		err = contents.readBills(filepath.Join(folder, billsFolder))
 	}
-	if contents.Index == nil {
-		return Contents{}, fmt.Errorf("%s has no image with a version", file)
+	if err != nil {
+		return Contents{}, fmt.Errorf("%s is not an image that was made here: %w", file, err)
 	}
 	return contents, nil
 }
 
-func (c *Contents) add(index v1.ImageIndex, descriptor v1.Descriptor) (err error) {
-	if version := descriptor.Annotations["org.opencontainers.image.ref.name"]; version != "" && descriptor.MediaType == types.OCIImageIndex {
-		c.Version = version
-		c.Index, err = index.ImageIndex(descriptor.Digest)
+func (c *Contents) readImage(folder string) error {
+	index, manifests, err := listed(folder)
+	if err != nil {
 		return err
 	}
-	bill, err := index.Image(descriptor.Digest)
-	c.Bills = append(c.Bills, bill)
+	if len(manifests) != 1 || manifests[0].Annotations[refName] == "" {
+		return errors.New("it must list one index of images, with a version")
+	}
+	c.Version = manifests[0].Annotations[refName]
+	c.Index, err = index.ImageIndex(manifests[0].Digest)
 	return err
+}
+
+func (c *Contents) readBills(folder string) error {
+	index, manifests, err := listed(folder)
+	if err != nil {
+		return err
+	}
+	for _, manifest := range manifests {
+		bill, err := index.Image(manifest.Digest)
+		if err != nil {
+			return err
+		}
+		c.Bills = append(c.Bills, bill)
+	}
+	return nil
+}
+
+// listed is what the layout in a folder lists.
+func listed(folder string) (v1.ImageIndex, []v1.Descriptor, error) {
+	index, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, nil, err
+	}
+	return index, manifest.Manifests, nil
 }
 
 // unpack writes the files of an archive below folder, and nowhere else.

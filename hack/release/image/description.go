@@ -15,6 +15,9 @@ type Description struct {
 	Source, License, Version, Revision string
 	// Created is the time of all files.
 	Created time.Time
+	// Repository is where the image will be, such as registry.example/eventd, if that is known. It is
+	// not in the image: the archive gives it to what imports the image without a registry.
+	Repository string
 }
 
 // Binary is eventd for one platform, in a file.

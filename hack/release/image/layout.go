@@ -6,16 +6,32 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
+const (
+	// refName is the annotation that has the tag of a manifest in a layout.
+	refName = "org.opencontainers.image.ref.name"
+	// imageName is the annotation that has the whole name. containerd reads it, and so do kind, k3s and Docker.
+	imageName = "io.containerd.image.name"
+	// billsFolder is the layout of the bills in that of the image. What imports an image takes each manifest
+	// that the layout of the image lists for an image, and a bill cannot be unpacked.
+	billsFolder = "sbom"
+)
+
 // Write makes the image of these binaries, writes its layout as an archive to file, and
 // returns the digest of the index. What file had before is replaced as a whole.
 func Write(file string, d Description, binaries []Binary) (digest v1.Hash, err error) {
+	annotations, err := d.annotations()
+	if err != nil {
+		return digest, err
+	}
 	index, bills, err := index(d, binaries)
 	if err != nil {
 		return digest, err
@@ -29,7 +45,7 @@ func Write(file string, d Description, binaries []Binary) (digest v1.Hash, err e
 	}
 	defer os.RemoveAll(work)
 	folder, archive := filepath.Join(work, "layout"), filepath.Join(work, "layout.tar")
-	if err := writeFolder(folder, d.Version, index, bills); err != nil {
+	if err := writeFolder(folder, annotations, index, bills); err != nil {
 		return digest, err
 	}
 	if err := pack(archive, folder, d.Created); err != nil {
@@ -38,14 +54,31 @@ func Write(file string, d Description, binaries []Binary) (digest v1.Hash, err e
 	return digest, os.Rename(archive, file)
 }
 
-// writeFolder lists the index first. The bills are listed beside it, since nothing that
-// the index lists leads to them.
-func writeFolder(folder, version string, index v1.ImageIndex, bills []v1.Image) error {
+// annotations are what the layout says of the image that it lists.
+func (d Description) annotations() (map[string]string, error) {
+	annotations := map[string]string{refName: d.Version}
+	if d.Repository == "" {
+		return annotations, nil
+	}
+	repository, err := name.NewRepository(d.Repository)
+	if err != nil {
+		return nil, err
+	}
+	// Kubernetes and containerd have another name for Docker Hub.
+	annotations[imageName] = strings.Replace(repository.Tag(d.Version).Name(), name.DefaultRegistry+"/", "docker.io/", 1)
+	return annotations, nil
+}
+
+// writeFolder writes the layout of the image, and that of its bills in it.
+func writeFolder(folder string, annotations map[string]string, index v1.ImageIndex, bills []v1.Image) error {
 	path, err := layout.Write(folder, empty.Index)
 	if err != nil {
 		return err
 	}
-	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": version})); err != nil {
+	if err := path.AppendIndex(index, layout.WithAnnotations(annotations)); err != nil {
+		return err
+	}
+	if path, err = layout.Write(filepath.Join(folder, billsFolder), empty.Index); err != nil {
 		return err
 	}
 	for _, bill := range bills {
