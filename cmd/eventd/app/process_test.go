@@ -116,3 +116,18 @@ func TestTokensAreNotLogged(t *testing.T) {
 		}
 	}
 }
+
+// "kubectl logs" shows the log among the lines of Events, which begin with {"id": (docs/receivers.md).
+func TestLinesOfTheLogDoNotBeginAsThoseOfEvents(t *testing.T) {
+	for format, wrong := range map[string]func(line string) bool{
+		"text": func(line string) bool { return strings.HasPrefix(line, "{") },
+		"json": func(line string) bool { return !strings.HasPrefix(line, `{"ts":`) },
+	} {
+		log := startAPIServer(t).startChild(t, mostVerbose, "--logging-format="+format).terminate(0)
+		for line := range strings.Lines(log) {
+			if wrong(line) {
+				t.Errorf("a line of the log as %s is %q", format, line)
+			}
+		}
+	}
+}
