@@ -113,7 +113,7 @@ run: ## a kube-apiserver, two replicas of eventd, clients that feed them and rec
 cluster-parts: bin/release
 	@hack/cluster/build.sh >/dev/null
 	@$(AS_DEPLOYED) OUT=$(CLUSTERPARTS)/ hack/build.sh 'the plugin of kubectl' -ldflags '$(LDFLAGS)' ./cmd/kubectl-eventd
-	@bin/release image -o $(CLUSTERPARTS)/eventd.tar -platforms linux/$$($(GO) env GOARCH) $(RELEASED) >/dev/null
+	@bin/release image -o $(CLUSTERPARTS)/eventd.tar $(RELEASED) -image-repository eventd.local/eventd -platforms linux/$$($(GO) env GOARCH) >/dev/null
 
 .PHONY: cluster
 cluster: cluster-parts ## a cluster of NODES real nodes on this machine, with eventd in Pods, and workloads that fail; Linux and root; Ctrl-C ends it

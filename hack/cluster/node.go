@@ -154,7 +154,7 @@ func (n node) importImages() error {
 		images = append(images, n.path(fmt.Sprintf("image-%d.tar", number)))
 	}
 	for _, image := range images {
-		command := exec.Command(n.part("deb/usr/bin/ctr"), "--address", socket, "--namespace", "k8s.io", "images", "import", "--base-name", "eventd.local/eventd", image)
+		command := exec.Command(n.part("deb/usr/bin/ctr"), "--address", socket, "--namespace", "k8s.io", "images", "import", "--digests", image)
 		if out, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("importing %s: %w: %s", image, err, out)
 		}
