@@ -113,11 +113,12 @@ run: ## a kube-apiserver, two replicas of eventd, clients that feed them and rec
 cluster-parts: bin/release
 	@hack/cluster/build.sh >/dev/null
 	@$(AS_DEPLOYED) OUT=$(CLUSTERPARTS)/ hack/build.sh 'the plugin of kubectl' -ldflags '$(LDFLAGS)' ./cmd/kubectl-eventd
-	@bin/release image -o $(CLUSTERPARTS)/eventd.tar $(RELEASED) -image-repository eventd.local/eventd -platforms linux/$$($(GO) env GOARCH) >/dev/null
+	@version='$(VERSION)'; echo "$$version" >$(CLUSTERPARTS)/version; \
+	bin/release image -o $(CLUSTERPARTS)/eventd.tar $(RELEASED) -version "$$version" -image-repository eventd.local/eventd -platforms linux/$$($(GO) env GOARCH) >/dev/null
 
 .PHONY: cluster
 cluster: cluster-parts ## a cluster of NODES real nodes on this machine, with eventd in Pods, and workloads that fail; Linux and root; Ctrl-C ends it
-	@$(CLUSTERPARTS)/cluster up -nodes $(NODES) -parts $(CLUSTERPARTS) -image $(CLUSTERPARTS)/eventd.tar -run 'hack/cluster/demo.sh $(VERSION)'
+	@$(CLUSTERPARTS)/cluster up -nodes $(NODES) -parts $(CLUSTERPARTS) -image $(CLUSTERPARTS)/eventd.tar -run "hack/cluster/demo.sh $$(cat $(CLUSTERPARTS)/version)"
 
 .PHONY: cluster-down
 cluster-down: ## ends the cluster of make cluster, and removes what a killed one has left
@@ -130,7 +131,7 @@ cluster-test: ## eventd as Pods among real kubelets, where that is possible; CLU
 .PHONY: test-cluster
 test-cluster: cluster-parts
 	$(AS_DEPLOYED) $(GO) test -vet=off -count=1 -v -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/cluster -args \
-		-parts='$(CURDIR)/$(CLUSTERPARTS)' -image='$(CURDIR)/$(CLUSTERPARTS)/eventd.tar' -tag='$(VERSION)' $(CLUSTERFLAGS)
+		-parts='$(CURDIR)/$(CLUSTERPARTS)' -image='$(CURDIR)/$(CLUSTERPARTS)/eventd.tar' -tag="$$(cat $(CLUSTERPARTS)/version)" $(CLUSTERFLAGS)
 
 .PHONY: build
 build: ## bin/eventd, and bin/kubectl-eventd, the plugin of kubectl

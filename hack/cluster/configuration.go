@@ -61,7 +61,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 `, n.part("deb"))
 }
 
-// kubelet ends Pods only when its own disk is nearly full: that of images is the same, and images cannot be had again.
+// kubelet ends Pods only when its own disk is nearly full: that of images is the same, and images cannot be had again. It
+// looks at ConfigMaps more often than by default, and forgets pressure sooner.
 func (n node) kubelet() string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -78,6 +79,8 @@ oomScoreAdj: 0
 evictionHard: {memory.available: 100Mi, nodefs.available: 2%%, imagefs.available: 2%%, nodefs.inodesFree: 2%%}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
+evictionPressureTransitionPeriod: 10s
+syncFrequency: 10s
 `, n.path("control-plane", "pki", "ca.crt"), clusterDNS)
 }
 

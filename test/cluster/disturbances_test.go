@@ -62,6 +62,7 @@ var disturbances = []disturbance{
 		})
 	}, lostNode, false},
 	{"the leader takes more memory than its limit", exhaustMemory, crash, false},
+	{"the disk of the leader's node is full", fillDisk, lostNode, false},
 	{"the leader's node loses its power", func(t *testing.T, leader corev1.Pod) {
 		node(t, leader.Spec.NodeName, "off")
 		awaitNode(t, leader.Spec.NodeName, false)
@@ -83,6 +84,15 @@ func exhaustMemory(t *testing.T, leader corev1.Pod) {
 	inContainer(t, leader, `c=/sys/fs/cgroup/memory$(sed -n 's/.*:memory://p' /proc/$p/cgroup)
 		echo $(($(cat $c/memory.usage_in_bytes) + 1048576)) >$c/memory.limit_in_bytes`)
 	awaitRestart(t, leader, "OOMKilled")
+}
+
+// fillDisk fills the disk of the leader's node, until its kubelet has seen that. The kubelet then ends Pods.
+func fillDisk(t *testing.T, leader corev1.Pod) {
+	name, file := leader.Spec.NodeName, "/var/lib/kubelet/filled"
+	node(t, name, "exec", "sh", "-c", "dd if=/dev/zero of="+file+" bs=1M 2>/dev/null; test -s "+file)
+	awaitCondition(t, name, corev1.NodeDiskPressure, true)
+	node(t, name, "exec", "rm", file)
+	awaitCondition(t, name, corev1.NodeDiskPressure, false)
 }
 
 // bothOnOneNode has both replicas on the leader's node, which is switched off.

@@ -221,14 +221,19 @@ func awaitRestart(t *testing.T, former corev1.Pod, reason string) {
 // awaitNode waits until a node is ready, or is seen not to be.
 func awaitNode(t *testing.T, name string, ready bool) {
 	t.Helper()
-	await.Within(t, startTimeout, fmt.Sprintf("%s is ready: %t", name, ready), func() bool {
+	awaitCondition(t, name, corev1.NodeReady, ready)
+}
+
+func awaitCondition(t *testing.T, name string, kind corev1.NodeConditionType, want bool) {
+	t.Helper()
+	await.Within(t, startTimeout, fmt.Sprintf("%s of %s: %t", kind, name, want), func() bool {
 		n, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return false
 		}
 		for _, condition := range n.Status.Conditions {
-			if condition.Type == corev1.NodeReady {
-				return ready == (condition.Status == corev1.ConditionTrue)
+			if condition.Type == kind {
+				return want == (condition.Status == corev1.ConditionTrue)
 			}
 		}
 		return false

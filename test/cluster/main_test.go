@@ -77,7 +77,7 @@ func start() (end func() error, err error) {
 		return nil, err
 	}
 	dir = filepath.Join(filepath.Dir(*parts), "cluster-test")
-	command := exec.Command(filepath.Join(*parts, "cluster"), "up", "-exit-on-stdin-eof", "-dir", dir, "-parts", *parts, "-nodes", "2", "-image", *image, "-image", poster)
+	command := exec.Command(filepath.Join(*parts, "cluster"), "up", "-exit-on-stdin-eof", "-dir", dir, "-parts", *parts, "-nodes", "2", "-disk", "2g", "-image", *image, "-image", poster)
 	process.Group(command)
 	if _, err := command.StdinPipe(); err != nil {
 		return nil, err

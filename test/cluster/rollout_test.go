@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +89,30 @@ func warnings(t *testing.T, pod corev1.Pod) (found []string) {
 		}
 	}
 	return found
+}
+
+// A kubelet replaces the files of a ConfigMap through a symbolic link, and eventd reads them again.
+func TestAConfigMapThatChangesIsReadAgain(t *testing.T) {
+	install(t)
+	changed := func() bool {
+		status := kubectlEventd(t, "status", "--once")
+		return strings.Contains(status, "another-name")
+	}
+	if changed() {
+		t.Fatal("it is there already")
+	}
+	kubectl(t, "apply", "-k", kustomization(t, strings.ReplaceAll(lines, "name: lines", "name: another-name")))
+	await.Within(t, startTimeout, "the status shows the receiver", changed)
+}
+
+// kubectlEventd returns what the plugin prints.
+func kubectlEventd(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(*parts, "kubectl-eventd"), append([]string{"--kubeconfig", filepath.Join(dir, "admin.kubeconfig")}, args...)...).Output()
+	if err != nil {
+		t.Logf("kubectl eventd %q: %v", args, err)
+	}
+	return string(out)
 }
 
 // Pods of deploy/ are such as the strictest policies admit, and are what their NetworkPolicies say.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -149,13 +147,13 @@ func compare(t *testing.T) (differences []string) {
 
 // shown is what people see of an Event.
 type shown struct {
-	version, kind, object, kindOf, reason, message, reporter string
-	count                                                    int64
-	last                                                     string
+	version, kind, object, container, kindOf, reason, message, reporter string
+	count                                                               int64
+	last                                                                string
 }
 
 func ofItem(i v1alpha1.TimelineItem) shown {
-	return shown{i.ResourceVersion, i.Regarding.Kind, i.Regarding.Name, i.Type, i.Reason, i.Message, i.Reporter, i.Count, i.Last.UTC().Format(time.RFC3339)}
+	return shown{i.ResourceVersion, i.Regarding.Kind, i.Regarding.Name, i.Regarding.FieldPath, i.Type, i.Reason, i.Message, i.Reporter, i.Count, i.Last.UTC().Format(time.RFC3339)}
 }
 
 func ofEvent(e corev1.Event) shown {
@@ -170,19 +168,17 @@ func ofEvent(e corev1.Event) shown {
 	if reporter == "" {
 		reporter = e.Source.Component
 	}
-	return shown{e.ResourceVersion, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Type, e.Reason, e.Message, reporter, stored.Count(&e), last.UTC().Format(time.RFC3339)}
+	return shown{e.ResourceVersion, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.InvolvedObject.FieldPath, e.Type, e.Reason, e.Message, reporter, stored.Count(&e), last.UTC().Format(time.RFC3339)}
 }
 
 // timeline is that of the plugin.
 func timeline(t *testing.T) []v1alpha1.TimelineItem {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), filepath.Join(*parts, "kubectl-eventd"), "--kubeconfig", filepath.Join(dir, "admin.kubeconfig"),
-		"timeline", "-A", "--limit=5000", "-o", "json").Output()
-	if err != nil {
-		t.Logf("the timeline: %v", err)
-		return nil
+	out := kubectlEventd(t, "timeline", "-A", "--limit=5000", "-o", "json")
+	if out == "" {
+		return nil // no leader, for a moment
 	}
-	return decode[v1alpha1.Timeline](t, string(out)).Items
+	return decode[v1alpha1.Timeline](t, out).Items
 }
 
 // deliveredBy returns how often each version is in the lines of a Pod.
