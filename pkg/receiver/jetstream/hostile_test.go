@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -9,9 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/receivertest"
 )
 
 const info = `INFO {"server_id":"A","version":"2.10.0","headers":true,"max_payload":1048576}` + "\r\n"
@@ -67,5 +70,26 @@ func TestNothingIsSentWithoutTheTLSThatIsConfigured(t *testing.T) {
 	sendError(t, r, records(1, 1, "a"), await.Timeout, "secure connection not available")
 	if data := <-got; len(data) > 0 {
 		t.Errorf("the client has sent %q", data)
+	}
+}
+
+func TestTimeoutNamesItsStep(t *testing.T) {
+	receivertest.HangLookups(t)
+	silent, unanswered := receivertest.Silent(t), receivertest.Unanswered(t)
+	for url, want := range map[string]string{
+		"nats://nats.example:4222": "lookup nats.example",
+		"nats://" + unanswered:     "dial tcp " + unanswered,
+		"nats://" + silent:         "read tcp",
+		"tls://" + silent:          "read tcp", // the server begins, before a handshake
+	} {
+		t.Run(url, func(t *testing.T) {
+			r := newReceiver(t, v1alpha1.JetStream{URL: url})
+			await.Until(t, want, func() bool { // a busy machine may time out before
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				_, err := r.Send(ctx, records(1, 1, "small"))
+				return strings.Contains(fmt.Sprint(err), want)
+			})
+		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
@@ -55,7 +56,7 @@ func newGRPCTransport(config *configv1alpha1.OTLP, timeout time.Duration, compre
 		target:      "dns:///" + config.Endpoint,
 		timeout:     timeout,
 		credentials: creds,
-		options:     dialOptions(compress),
+		options:     dialOptions(timeout, compress),
 	}, nil
 }
 
@@ -70,7 +71,9 @@ func checkAddress(endpoint string) error {
 	return nil
 }
 
-func dialOptions(compress bool) []grpc.DialOption {
+func dialOptions(timeout time.Duration, compress bool) []grpc.DialOption {
+	// Connecting ends before a request does: only then the error says which step fails, and where.
+	connect := min(10*time.Second, timeout*9/10)
 	options := []grpc.DialOption{
 		grpc.WithUserAgent(connection.UserAgent),
 		grpc.WithDisableRetry(),         // the caller sends again
@@ -79,8 +82,8 @@ func dialOptions(compress bool) []grpc.DialOption {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
 		// A receiver that is back is noticed within 10 s.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: time.Second, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 10 * time.Second},
-			MinConnectTimeout: 10 * time.Second,
+			Backoff:           backoff.Config{BaseDelay: min(time.Second, connect), Multiplier: 1.6, Jitter: 0.2, MaxDelay: connect},
+			MinConnectTimeout: connect,
 		}),
 		// Pings are sent during a call only: servers of grpc-go close a connection for more. On
 		// Linux, a connection is also closed when what was sent is not acknowledged by TCP
@@ -108,8 +111,12 @@ func (t *grpcTransport) export(ctx context.Context, request *collogspb.ExportLog
 	}
 	failed := errorOf(err)
 	if status.Code(err) == codes.DeadlineExceeded {
+		step := "waiting for the response"
+		if t.conn.GetState() != connectivity.Ready {
+			step = "looking up " + strings.TrimPrefix(t.target, "dns:///")
+		}
 		// A proxy may keep a connection alive whose other end is gone.
-		failed.Err = errors.Join(failed.Err, t.close())
+		failed.Err = errors.Join(fmt.Errorf("%s: %w", step, failed.Err), t.close())
 	}
 	return nil, failed
 }

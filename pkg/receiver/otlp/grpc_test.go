@@ -3,6 +3,7 @@ package otlp_test
 import (
 	"context"
 	"math"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -103,6 +104,40 @@ func TestGRPCServerThatNeverAnswersCostsTheTimeoutAndTheConnection(t *testing.T)
 	})
 	if next := <-peers; next == hung {
 		t.Error("the same connection is used again")
+	}
+}
+
+func TestGRPCTimeoutNamesItsStep(t *testing.T) {
+	receivertest.HangLookups(t)
+	silent, unanswered := receivertest.Silent(t), receivertest.Unanswered(t)
+	end := make(chan struct{})
+	hanging := serveGRPC(t, func(context.Context, *request) (*response, error) {
+		<-end
+		return &response{}, nil
+	})
+	t.Cleanup(func() { close(end) }) // before the server stops
+	for name, test := range map[string]struct {
+		address string
+		secure  bool
+		want    string
+	}{
+		"lookup":   {"collector.example:4317", true, "looking up collector.example:4317"},
+		"dial":     {unanswered, true, "dial tcp " + unanswered},
+		"TLS":      {silent, true, "handshake"},
+		"HTTP/2":   {silent, false, "preface"},
+		"response": {hanging, false, "waiting for the response"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := &configv1alpha1.OTLP{Endpoint: test.address, Connection: configv1alpha1.Connection{Insecure: !test.secure}}
+			r := newReceiverWith(t, config, 100*time.Millisecond)
+			await.Until(t, test.want, func() bool { // a busy machine may time out before
+				_, err := r.Send(t.Context(), receivertest.Records(1))
+				if err == nil || meaning(err) != (sendAgain{}) {
+					t.Fatalf("the error is %v", err)
+				}
+				return strings.Contains(err.Error(), test.want)
+			})
+		})
 	}
 }
 

@@ -10,7 +10,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
@@ -84,7 +86,8 @@ func (c *Client) Post(ctx context.Context, body []byte, contentType, encoding st
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	c.renew(ctx)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	var step atomic.Value
+	request, err := http.NewRequestWithContext(traced(ctx, &step), http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -102,13 +105,30 @@ func (c *Client) Post(ctx context.Context, body []byte, contentType, encoding st
 		if sending, ok := errors.AsType[*url.Error](err); ok {
 			err = sending.Err // without the URL, whose query may be a secret
 		}
-		return nil, fmt.Errorf("sending: %w", err)
+		return nil, fmt.Errorf("%s: %w", step.Load(), err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		return nil, errSwitched
 	}
 	return readResponse(response), nil
+}
+
+// traced returns a context with which a request stores in step what it does, for its error: that of a timeout
+// does not say. The transport may store more when the request has failed already.
+func traced(ctx context.Context, step *atomic.Value) context.Context {
+	step.Store("sending")
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		DNSStart:          func(i httptrace.DNSStartInfo) { step.Store("looking up " + i.Host) },
+		ConnectStart:      func(_, address string) { step.Store("connecting to " + address) },
+		TLSHandshakeStart: func() { step.Store("TLS handshake") },
+		GotConn:           func(httptrace.GotConnInfo) { step.Store("sending") },
+		WroteRequest: func(i httptrace.WroteRequestInfo) {
+			if i.Err == nil {
+				step.Store("waiting for the response")
+			}
+		},
+	})
 }
 
 // errSwitched: the body of such a response is the connection, whose reads do not end with a context.

@@ -17,6 +17,7 @@ import (
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver"
 	"github.com/eventd/eventd/pkg/receiver/internal/connection"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/receivertest"
 )
 
@@ -147,6 +148,34 @@ func TestServerThatNeverAnswersCostsTheTimeout(t *testing.T) {
 	_, err := post(t.Context(), client)
 	if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// "context deadline exceeded" alone does not say whether DNS, a network policy or the destination is the reason.
+func TestTimeoutNamesItsStep(t *testing.T) {
+	receivertest.HangLookups(t)
+	silent, unanswered := receivertest.Silent(t), receivertest.Unanswered(t)
+	for name, test := range map[string]struct {
+		url, want string
+		body      int
+	}{
+		"lookup":   {"https://collector.example:4318", "looking up collector.example: ", 1},
+		"dial":     {"https://" + unanswered, "connecting to " + unanswered + ": ", 1},
+		"TLS":      {"https://" + silent, "TLS handshake: ", 1},
+		"request":  {"http://" + silent, "sending: ", 16 << 20},
+		"response": {"http://" + silent, "waiting for the response: ", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			insecure := strings.HasPrefix(test.url, "http:")
+			client := newClient(t, test.url+"/?key=secret", &configv1alpha1.Connection{Insecure: insecure}, 50*time.Millisecond)
+			await.Until(t, test.want, func() bool { // a busy machine may time out before
+				_, err := client.Post(t.Context(), make([]byte, test.body), "text/plain", "")
+				if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "secret") {
+					t.Fatalf("the error is %v", err)
+				}
+				return strings.HasPrefix(err.Error(), test.want)
+			})
+		})
 	}
 }
 
