@@ -142,6 +142,12 @@ patches:
   patch: |-
     - {op: replace, path: /spec/egress/0/ports/1/port, value: 16443}
     - {op: add, path: /spec/egress/0/to, value: [{ipBlock: {cidr: 10.0.0.0/24}}, {ipBlock: {cidr: "fd00::/64"}}]}`},
+	{"DNS Pods that listen elsewhere", `networkPolicy: {dnsPorts: [53, 5353]}`, both + `
+patches:
+- target: {kind: NetworkPolicy, name: eventd-observe}
+  patch: |-
+    - {op: add, path: /spec/egress/2/ports/2, value: {port: 5353, protocol: UDP}}
+    - {op: add, path: /spec/egress/2/ports/3, value: {port: 5353, protocol: TCP}}`},
 
 	// docs/helm.md has these values.
 	{"receivers with files, a volume and a port", receivers, `resources: [../examples/receivers]`},

@@ -99,6 +99,8 @@ func TestWrongValueIsRefused(t *testing.T) {
 		`networkPolicy: {apiserverPorts: []}`:                           "/networkPolicy/apiserverPorts",
 		`networkPolicy: {apiserverPorts: [https]}`:                      "/networkPolicy/apiserverPorts/0",
 		`networkPolicy: {apiserverPorts: [70000]}`:                      "/networkPolicy/apiserverPorts/0",
+		`networkPolicy: {dnsPorts: []}`:                                 "/networkPolicy/dnsPorts",
+		`networkPolicy: {dnsPorts: [dns]}`:                              "/networkPolicy/dnsPorts/0",
 		`networkPolicy: {apiserverCIDRs: [10.0.0.1]}`:                   "/networkPolicy/apiserverCIDRs/0",
 		`observe: {extraEgress: [4222]}`:                                "/observe/extraEgress/0",
 		`observe: {clusterName: ""}`:                                    "/observe/clusterName",
