@@ -1,7 +1,7 @@
 // Command feeder reports what kubelets, the scheduler and controllers report
 // while Pods come and go, through client-go's own recorders of tools/record and
 // tools/events. Nothing in it knows eventd: which server it reports to is a
-// matter of the kubeconfig.
+// matter of the kubeconfig or, in a Pod, of two flags.
 package main
 
 import (
@@ -42,7 +42,7 @@ type settings struct {
 func parse(args []string) (settings, error) {
 	var s settings
 	fs := flag.NewFlagSet("feeder", flag.ContinueOnError)
-	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "`file` that says where the server is and who reports (default: as kubectl finds it)")
+	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "`file` that says where the server is and who reports (default: as kubectl finds it, or the ServiceAccount of the Pod)")
 	fs.StringVar(&s.server, "server", "", "`URL` of another server than the kubeconfig's: that of an eventd")
 	fs.StringVar(&s.certificateAuthority, "certificate-authority", "", "`file` that this other server's certificate is verified with")
 	fs.StringVar(&s.namespace, "namespace", "default", "`namespace` of the Pods")
@@ -61,15 +61,27 @@ func parse(args []string) (settings, error) {
 	return s, nil
 }
 
-func (s settings) clientConfig() (*rest.Config, error) {
+// clientConfig returns the configuration of a kubeconfig or, without one, that of a Pod, for the server of the flags.
+// With the overrides of clientcmd, a Pod would have no token.
+func (s settings) clientConfig(inCluster func() (*rest.Config, error)) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = s.kubeconfig
-	overrides := &clientcmd.ConfigOverrides{}
-	overrides.ClusterInfo.Server = s.server
-	overrides.ClusterInfo.CertificateAuthority = s.certificateAuthority
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	kubeconfig, err := rules.Load()
 	if err != nil {
 		return nil, err
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		config, err = inCluster()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.server != "" {
+		config.Host, config.ServerName = s.server, ""
+	}
+	if s.certificateAuthority != "" {
+		config.CAFile, config.CAData, config.Insecure = s.certificateAuthority, nil, false
 	}
 	config.UserAgent = "feeder"
 	// client-go's default of 5 requests per second would be all that is seen.
@@ -84,7 +96,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	config, err := s.clientConfig()
+	config, err := s.clientConfig(rest.InClusterConfig)
 	if err != nil {
 		return err
 	}

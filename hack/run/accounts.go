@@ -44,7 +44,7 @@ func (c *cluster) prepare(ctx context.Context) error {
 	}
 	// The replicas are processes of this machine, so the Deployment is left out. demo.yaml
 	// has a Lease, the cursors, and the account that may read /metrics.
-	for _, path := range []string{"deploy/intake/serviceaccount.yaml", "deploy/intake/rbac.yaml", "examples/feeder", "hack/run/demo.yaml"} {
+	for _, path := range []string{"deploy/intake/serviceaccount.yaml", "deploy/intake/rbac.yaml", "examples/feeder/rbac.yaml", "hack/run/demo.yaml"} {
 		if err := c.applied.Apply(ctx, path); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}

@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 )
@@ -35,15 +36,38 @@ func configurationOf(t *testing.T, folder string) *configv1alpha1.EventdConfigur
 	return nil
 }
 
-func TestExampleOfDeliveryIsTakenByAnApiserverThatIsStrict(t *testing.T) {
+// exampleClient is a client in a Pod.
+const exampleClient = repository + "/examples/feeder"
+
+func TestExamplesInOtherNamespacesAreTakenByAnApiserverThatIsStrict(t *testing.T) {
 	t.Parallel()
-	// A dry run does not make it for what is in it.
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "eventd-collector"}}
-	if _, err := administrator().CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	for folder, name := range map[string]string{example: "eventd-collector", exampleClient: "eventd-demo"} {
+		// A dry run does not make it for what is in it.
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := administrator().CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cluster.Kubectl(t.Context(), "apply", "-k", folder, "--validate=strict", "--dry-run=server"); err != nil {
+			t.Error(err)
+		}
 	}
-	if _, err := cluster.Kubectl(t.Context(), "apply", "-k", example, "--validate=strict", "--dry-run=server"); err != nil {
-		t.Error(err)
+}
+
+// The client connects to the Service, and verifies it by the CA that eventd publishes.
+func TestExampleOfAClientFitsTogether(t *testing.T) {
+	t.Parallel()
+	args := containerOf(t, exampleClient, "feeder").Args
+	server, _ := strings.CutPrefix(args[0], "--server=https://")
+	if !slices.ContainsFunc(rendered(t, manifests), func(object runtime.Object) bool {
+		service, ok := object.(*corev1.Service)
+		return ok && service.Name+"."+service.Namespace+".svc" == server && service.Spec.Ports[0].Port == 443
+	}) {
+		t.Errorf("there is no Service for %s", args[0])
+	}
+	file, _ := strings.CutPrefix(args[1], "--certificate-authority=")
+	volume, _ := mounted(t, exampleClient, "feeder", file)
+	if volume.ConfigMap == nil || volume.ConfigMap.Name != "eventd-serving-ca" || !strings.HasSuffix(file, "/ca.crt") {
+		t.Errorf("%s is not the CA of eventd", file)
 	}
 }
 

@@ -205,6 +205,7 @@ var kustomized = map[string]func() ([]byte, error){
 	complete:         onceKustomized(complete),
 	example:          onceKustomized(example),
 	exampleReceivers: onceKustomized(exampleReceivers),
+	exampleClient:    onceKustomized(exampleClient),
 	installed:        onceKustomized(installed),
 }
 

@@ -121,6 +121,9 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 			}
 		}
 	}
+	if err := create(podOf(t, exampleClient, "feeder")); err != nil {
+		t.Error(err)
+	}
 }
 
 // The restricted level does not require this.

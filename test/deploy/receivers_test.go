@@ -27,13 +27,13 @@ func TestExampleOfReceiversFitsTogether(t *testing.T) {
 	t.Parallel()
 	stream := configurationOf(t, exampleReceivers).Receivers[0].JetStream
 	for _, file := range []string{stream.CredentialsFile, stream.TLS.CAFile} {
-		if volume, mount := mounted(t, file); volume.Secret == nil || !mount.ReadOnly {
+		if volume, mount := mounted(t, exampleReceivers, observe, file); volume.Secret == nil || !mount.ReadOnly {
 			t.Errorf("%s is not in a Secret: %+v", file, mount)
 		}
 	}
 	config := slices.IndexFunc(containerOf(t, exampleReceivers, observe).Args, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
 	_, file, _ := strings.Cut(containerOf(t, exampleReceivers, observe).Args[config], "=")
-	if volume, _ := mounted(t, file); volume.ConfigMap == nil || volume.ConfigMap.Name != observe+"-configuration" {
+	if volume, _ := mounted(t, exampleReceivers, observe, file); volume.ConfigMap == nil || volume.ConfigMap.Name != observe+"-configuration" {
 		t.Errorf("%s is not in the ConfigMap", file)
 	}
 	server, err := url.Parse(stream.URL)
@@ -63,9 +63,9 @@ func TestNoVolumeIsMountedBelowAnother(t *testing.T) {
 }
 
 // mounted returns the volume that has a file, at the first level of its mount.
-func mounted(t *testing.T, file string) (corev1.Volume, corev1.VolumeMount) {
+func mounted(t *testing.T, folder, name, file string) (corev1.Volume, corev1.VolumeMount) {
 	t.Helper()
-	pod := deploymentOf(t, exampleReceivers, observe).Spec.Template.Spec
+	pod := deploymentOf(t, folder, name).Spec.Template.Spec
 	for _, mount := range pod.Containers[0].VolumeMounts {
 		if mount.MountPath != path.Dir(file) {
 			continue
