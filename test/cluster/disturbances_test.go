@@ -131,7 +131,7 @@ type outcome struct {
 func TestNothingIsLostThroughDisturbances(t *testing.T) {
 	install(t)
 	apply(t, posterRights)
-	awaitAuthority(t)
+	copyAuthority(t, "load")
 	var outcomes []outcome
 	for _, d := range disturbances {
 		if !d.short && *turns == 0 {
@@ -219,8 +219,8 @@ func awaitEvents(t *testing.T, run string, atLeast int) {
 	await.Within(t, startTimeout, fmt.Sprintf("%d Events of %s are stored", atLeast, run), func() bool { return storedOf(t, run) >= atLeast })
 }
 
-// awaitAuthority copies the CA of the Service to the namespace of its clients.
-func awaitAuthority(t *testing.T) {
+// copyAuthority copies the CA of the Service to the namespace of its clients.
+func copyAuthority(t *testing.T, namespace string) {
 	t.Helper()
 	await.Within(t, startTimeout, "the CA is published", func() bool {
 		published, err := client.CoreV1().ConfigMaps(system).Get(t.Context(), "eventd-serving-ca", metav1.GetOptions{})
@@ -228,7 +228,7 @@ func awaitAuthority(t *testing.T) {
 			return false
 		}
 		copied := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: published.Name}, Data: published.Data}
-		_, err = client.CoreV1().ConfigMaps("load").Create(t.Context(), copied, metav1.CreateOptions{})
+		_, err = client.CoreV1().ConfigMaps(namespace).Create(t.Context(), copied, metav1.CreateOptions{})
 		return err == nil
 	})
 }

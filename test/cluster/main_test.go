@@ -72,12 +72,16 @@ func start() (end func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	poster, err := packPoster(work)
+	poster, err := pack(work, "poster", "./poster", posterImage)
+	if err != nil {
+		return nil, err
+	}
+	feeder, err := pack(work, "feeder", "../../examples/feeder", "registry.example/feeder:v0.1.0") // as examples/feeder names it
 	if err != nil {
 		return nil, err
 	}
 	dir = filepath.Join(filepath.Dir(*parts), "cluster-test")
-	command := exec.Command(filepath.Join(*parts, "cluster"), "up", "-exit-on-stdin-eof", "-dir", dir, "-parts", *parts, "-nodes", "2", "-disk", "2g", "-image", *image, "-image", poster)
+	command := exec.Command(filepath.Join(*parts, "cluster"), "up", "-exit-on-stdin-eof", "-dir", dir, "-parts", *parts, "-nodes", "2", "-disk", "2g", "-image", *image, "-image", poster, "-image", feeder)
 	process.Group(command)
 	if _, err := command.StdinPipe(); err != nil {
 		return nil, err
@@ -137,17 +141,17 @@ func nothingIsLeft() error {
 	return err
 }
 
-// packPoster builds the image of a client.
-func packPoster(work string) (archive string, err error) {
-	binary, archive := filepath.Join(work, "poster"), filepath.Join(work, "poster.tar")
-	build := exec.Command("go", "build", "-trimpath", "-o", binary, "./poster")
+// pack builds the image of a program.
+func pack(work, name, folder, reference string) (archive string, err error) {
+	binary, archive := filepath.Join(work, name), filepath.Join(work, name+".tar")
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, folder)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the poster: %w\n%s", err, out)
+		return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
 	}
-	pack := exec.Command(filepath.Join(*parts, "cluster"), "image", "-o", archive, "-name", posterImage, "-entrypoint", "/poster", binary+"=/poster")
+	pack := exec.Command(filepath.Join(*parts, "cluster"), "image", "-o", archive, "-name", reference, "-entrypoint", "/"+name, binary+"=/"+name)
 	if out, err := pack.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("packing the poster: %w\n%s", err, out)
+		return "", fmt.Errorf("packing %s: %w\n%s", name, err, out)
 	}
 	return archive, nil
 }

@@ -104,6 +104,21 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 	}
 }
 
+// A client in a Pod needs the address of eventd, its CA, and the token of the Pod. Its namespace enforces restricted Pod Security.
+func TestTheExampleOfAClientReportsFromAPod(t *testing.T) {
+	install(t)
+	kubectl(t, "create", "namespace", "eventd-demo")
+	copyAuthority(t, "eventd-demo")
+	kubectl(t, "apply", "-k", "../../examples/feeder")
+	await.Within(t, startTimeout, "Events that eventd has written are stored", func() bool {
+		list, err := client.CoreV1().Events("eventd-demo").List(t.Context(), metav1.ListOptions{})
+		return err == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+			return slices.ContainsFunc(e.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return strings.HasPrefix(f.Manager, "eventd") })
+		})
+	})
+	kubectl(t, "delete", "-k", "../../examples/feeder")
+}
+
 func eventsOf(versions map[string]corev1.Event) map[string]bool {
 	uids := map[string]bool{}
 	for id := range versions {
