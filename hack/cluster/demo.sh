@@ -6,13 +6,13 @@
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-work=$(mktemp -d "$here/.demo-XXXXXX") # kustomize wants relative paths of folders
+work=$(mktemp -d "$here/../../.cache/demo-XXXXXX") # kustomize wants relative paths of folders
 trap 'rm -rf "$work"' EXIT
 cat >"$work/kustomization.yaml" <<END
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [../../../deploy]
-components: [../../../deploy/flowcontrol]
+resources: [../../deploy]
+components: [../../deploy/flowcontrol]
 images: [{name: eventd, newName: eventd.local/eventd, newTag: "$1"}]
 END
 echo '• installing eventd'

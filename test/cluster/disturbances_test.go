@@ -272,14 +272,20 @@ spec:
   volumes: [{name: ca, configMap: {name: eventd-serving-ca}}]
 `
 
-// writeReport writes the table of docs/cluster.md.
+// writeReport replaces the table at the end of a page.
 func writeReport(t *testing.T, outcomes []outcome) {
 	t.Helper()
-	var out bytes.Buffer
-	fmt.Fprintln(&out, "| what happens | posted | stored | failed attempts | longest time without an answer 2xx |")
-	fmt.Fprintln(&out, "|---|---|---|---|---|")
+	page, err := os.ReadFile(*report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header = "| what happens |"
+	text, _, _ := bytes.Cut(page, []byte(header))
+	out := bytes.NewBuffer(text)
+	fmt.Fprintln(out, header+" posted | stored | failed attempts | longest time without an answer 2xx |")
+	fmt.Fprintln(out, "|---|---|---|---|---|")
 	for _, o := range outcomes {
-		fmt.Fprintf(&out, "| %s | %d | %d | %d | %s |\n", o.disturbance, o.posted, o.kept, o.failed, o.longest)
+		fmt.Fprintf(out, "| %s | %d | %d | %d | %s |\n", o.disturbance, o.posted, o.kept, o.failed, o.longest)
 	}
 	if err := os.WriteFile(*report, out.Bytes(), 0o644); err != nil {
 		t.Fatal(err)

@@ -88,17 +88,17 @@ func decode[V any](t *testing.T, data string) V {
 	return v
 }
 
-// kustomization returns one with deploy/ and the image of this version, and writes no file outside of a folder of its own.
+// kustomization returns the folder of one with deploy/ and the image of this version.
 func kustomization(t *testing.T, more string) string {
 	t.Helper()
-	folder, err := os.MkdirTemp(".", ".kustomization-") // kustomize wants relative paths of folders
+	folder, err := os.MkdirTemp("../../.cache", "kustomization-") // kustomize wants relative paths of folders
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	content := fmt.Sprintf(`apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [../../../deploy]
+resources: [../../deploy]
 images: [{name: eventd, newName: %s, newTag: %q}]
 %s`, eventdImage, *tag, more)
 	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600); err != nil {
@@ -123,7 +123,7 @@ const lines = `patches:
 // install installs eventd, or brings it back to how it was installed, and waits until it is in good order.
 func install(t *testing.T) {
 	t.Helper()
-	kubectl(t, "apply", "-k", kustomization(t, "components: [../../../deploy/flowcontrol]\n"+lines))
+	kubectl(t, "apply", "-k", kustomization(t, "components: [../../deploy/flowcontrol]\n"+lines))
 	awaitRollout(t)
 }
 

@@ -12,7 +12,7 @@ func TestNothingIsLeftOfAnUninstalledEventd(t *testing.T) {
 	before := objects(t)
 	install(t)
 	kubectl(t, "-n", system, "delete", "deployment", intake, observe, "--cascade=foreground")
-	kubectl(t, "delete", "--ignore-not-found", "-k", kustomization(t, "components: [../../../deploy/flowcontrol]\n"))
+	kubectl(t, "delete", "--ignore-not-found", "-k", kustomization(t, "components: [../../deploy/flowcontrol]\n"))
 	for _, name := range slices.Sorted(maps.Keys(objects(t))) {
 		if !before[name] && strings.Contains(name, "eventd") {
 			t.Errorf("%s is left", name)
