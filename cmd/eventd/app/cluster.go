@@ -10,11 +10,6 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// clusterConfig returns the configuration of the apiserver that Events are written to.
-func (o *Options) clusterConfig() (*rest.Config, error) {
-	return loadConfig(o.Kubeconfig)
-}
-
 // loadConfig reads a kubeconfig, or the Pod's own configuration if it is empty. Like
 // delegated authentication, it uses no other files and no environment variables.
 func loadConfig(kubeconfig string) (*rest.Config, error) {

@@ -81,7 +81,7 @@ func runCommand(cmd *cobra.Command, o *Options) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	cluster, err := o.clusterConfig()
+	cluster, err := loadConfig(o.Kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -47,11 +47,11 @@ func (o *Options) addProcessFlags(fs *pflag.FlagSet) {
 }
 
 func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
-	fs.Var(bytesValue{&o.Intake.MaxBodyBytes}, "max-request-body-bytes",
+	fs.Var(bytesValue(&o.Intake.MaxBodyBytes), "max-request-body-bytes",
 		"Maximum size of a request body. Larger ones are answered 413.")
-	fs.Var(bytesValue{&o.Intake.MaxDecodeBytes}, "max-decode-bytes",
+	fs.Var(bytesValue(&o.Intake.MaxDecodeBytes), "max-decode-bytes",
 		"Maximum memory for decoding request bodies, each counted at its worst case. A body that waits longer than a second is answered 429.")
-	fs.Var(rateValue{&o.AccessReviewQPS}, "access-review-qps",
+	fs.Var(rateValue(&o.AccessReviewQPS), "access-review-qps",
 		`Maximum number of SubjectAccessReviews per second for reports, with twice as many at once after a quiet time: a number greater than 0, or "unlimited". Reports wait for them, and above --max-requests-inflight are answered 429.`)
 	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,
 		"Maximum number of posted Event names that are remembered for later patches.")
@@ -61,7 +61,7 @@ func (o *Options) addCorrelationFlags(fs *pflag.FlagSet) {
 	c := &o.Pipeline.Correlator
 	fs.IntVar(&c.Burst, "budget-burst", c.Burst,
 		"Maximum burst of writes of one user and source about one object and type. Further writes wait, as far as --max-series-per-subject allows.")
-	fs.Var(rateValue{&c.QPS}, "budget-qps",
+	fs.Var(rateValue(&c.QPS), "budget-qps",
 		`Writes per second after the burst: a number greater than 0, a fraction, or "unlimited".`)
 	fs.IntVar(&c.MaxMessages, "aggregate-max-messages", c.MaxMessages,
 		"Number of messages after which Events that differ only in their message are combined into one Event.")
@@ -79,7 +79,7 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	sink := &o.Pipeline.Sink
 	fs.IntVar(&o.Pipeline.QueueCapacity, "queue-capacity", o.Pipeline.QueueCapacity,
 		"Maximum number of occurrences that wait between the intake and the correlator.")
-	fs.Var(rateValue{&sink.QPS}, "kube-api-qps",
+	fs.Var(rateValue(&sink.QPS), "kube-api-qps",
 		`Maximum number of requests per second that write Events: a number greater than 0, or "unlimited".`)
 	fs.IntVar(&sink.Burst, "kube-api-burst", sink.Burst,
 		"Maximum burst of requests that write Events. Without effect if --kube-api-qps is unlimited.")
@@ -101,7 +101,7 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 		"Time after which the occurrences of a series that cannot be written are dropped and counted.")
 	fs.IntVar(&sink.MaxPendingSeries, "max-pending-series", sink.MaxPendingSeries,
 		"Maximum number of series with pending occurrences. At the limit, namespaces and tenants have equal shares, and further occurrences are dropped.")
-	fs.Var(bytesValue{&sink.MaxPendingBytes}, "max-pending-bytes",
+	fs.Var(bytesValue(&sink.MaxPendingBytes), "max-pending-bytes",
 		"Maximum memory of pending occurrences. At the limit, it acts like --max-pending-series.")
 	fs.DurationVar(&sink.ForbiddenFor, "forbidden-for", sink.ForbiddenFor,
 		"Time for which a 403 of RBAC is retried: a starting apiserver answers 403 until it has loaded its rules.")
@@ -110,16 +110,16 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 }
 
 func (o *Options) addReplicationFlags(fs *pflag.FlagSet) {
-	fs.Var(acknowledgeValue{&o.Pipeline.Sink.Acknowledge}, "acknowledge",
+	fs.Var(acknowledgeValue(&o.Pipeline.Sink.Acknowledge), "acknowledge",
 		`When a report is answered: "replicated", with 202, once another replica holds it; "committed", once it is written, or at once with 202 if the write is deferred; "received", at once with 202, and lost if the process dies before the write. While no other replica is known, "replicated" is "committed"; if none holds a deferred write within a second, that is made at once, or its client is answered 429.`)
-	fs.Var(bytesValue{&o.MaxHeldBytes}, "max-held-bytes",
+	fs.Var(bytesValue(&o.MaxHeldBytes), "max-held-bytes",
 		"Maximum memory of what this replica holds for others; 0 is what a leader may have pending. Above it, its clients wait for writes. Without effect with --leader-elect=false.")
 }
 
 func (o *Options) addObservationFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ClusterName, "cluster-name", o.ClusterName,
 		"Name of the cluster in every record that is delivered. Required with receivers.")
-	fs.Var(bytesValue{&o.HistoryBytes}, "history-bytes",
+	fs.Var(bytesValue(&o.HistoryBytes), "history-bytes",
 		"Maximum memory of the history of observed Events, which timelines and tails show; 0 is none. Every replica observes all Events, and needs the right to list and watch them: deploy/observe.")
 }
 
@@ -130,7 +130,7 @@ func (o *Options) addSharedFlags(fs *pflag.FlagSet) {
 		"Maximum number of open connections from clients and other replicas. One address may use a third of it. Further connections are closed.")
 	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
 		"Maximum number of concurrent requests of authenticated clients, including those that wait. Further requests are answered 429.")
-	fs.Var(bytesValue{&o.TrailBytes}, "trail-bytes",
+	fs.Var(bytesValue(&o.TrailBytes), "trail-bytes",
 		"Maximum memory of the trail, which queries show; 0 is none. With the role intake, it has what the leader did with reports, and why; with the role observe, what became of observed Events at each receiver; with both, the noisiest objects.")
 }
 
@@ -148,7 +148,7 @@ func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
 		"Name of the Lease; by default eventd, and eventd-observe with --role=observe. deploy/ grants rights to these only.")
 	fs.StringVar(&l.ResourceNamespace, "leader-elect-resource-namespace", l.ResourceNamespace,
 		"Namespace of the Lease.")
-	fs.Var(onLostValue{&l.OnLost}, "on-lost-lease",
+	fs.Var(onLostValue(&l.OnLost), "on-lost-lease",
 		`What a leader does after it has lost its lease: "standby", or "exit" with code 1 after an orderly shutdown. In both cases it writes what is pending.`)
 	fs.StringVar(&l.IdentityFile, "leader-elect-identity-file", l.IdentityFile,
 		"File that this process keeps locked, with its name in the Lease. A process that finds it unlocked takes over the lease of the former one at once, since that has ended. It has to survive a restart of the container, and belong to one replica only.")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/eventd/eventd/internal/rate"
@@ -12,55 +11,49 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// rateValue is a flag for a rate, as package rate reads it.
-type rateValue struct{ rate *float64 }
+// flagValue is a flag for a T. It implements pflag.Value.
+type flagValue[T any] struct {
+	to     *T
+	kind   string // in --help
+	parse  func(string) (T, error)
+	format func(T) string
+}
 
-var _ pflag.Value = rateValue{}
-
-func (v rateValue) Set(s string) error {
-	parsed, err := rate.Parse(s)
+func (v flagValue[T]) Set(s string) error {
+	parsed, err := v.parse(s)
 	if err == nil {
-		*v.rate = parsed
+		*v.to = parsed
 	}
 	return err
 }
 
-func (v rateValue) String() string {
-	// pflag calls this for a zero value too, to compare it with the default.
-	if v.rate == nil {
-		return ""
-	}
-	return rate.Format(*v.rate)
+func (v flagValue[T]) String() string { return v.format(*v.to) }
+
+func (v flagValue[T]) Type() string { return v.kind }
+
+// rateValue is a flag for a rate, as package rate reads it.
+func rateValue(to *float64) flagValue[float64] {
+	return flagValue[float64]{to, "rate", rate.Parse, rate.Format}
 }
 
-func (v rateValue) Type() string { return "rate" }
-
 // bytesValue is a flag for a number of bytes, as a quantity.
-type bytesValue struct{ bytes *int64 }
+func bytesValue(to *int64) flagValue[int64] {
+	return flagValue[int64]{to, "quantity", parseBytes, formatBytes}
+}
 
-var _ pflag.Value = bytesValue{}
-
-func (v bytesValue) Set(s string) error {
+func parseBytes(s string) (int64, error) {
 	quantity, err := resource.ParseQuantity(s)
 	if err != nil {
-		return fmt.Errorf("must be a quantity of bytes, such as 512Ki")
+		return 0, fmt.Errorf("must be a quantity of bytes, such as 512Ki")
 	}
 	bytes := quantity.Value() // rounded and capped
 	if quantity.CmpInt64(bytes) != 0 {
-		return fmt.Errorf("must be a whole number of bytes")
+		return 0, fmt.Errorf("must be a whole number of bytes")
 	}
-	*v.bytes = bytes
-	return nil
+	return bytes, nil
 }
 
-func (v bytesValue) String() string {
-	if v.bytes == nil {
-		return ""
-	}
-	return resource.NewQuantity(*v.bytes, resource.BinarySI).String()
-}
-
-func (v bytesValue) Type() string { return "quantity" }
+func formatBytes(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
 
 // acknowledgements are the values of --acknowledge.
 var acknowledgements = map[string]sink.Acknowledgement{
@@ -68,53 +61,37 @@ var acknowledgements = map[string]sink.Acknowledgement{
 }
 
 // acknowledgeValue is a flag for sink.Acknowledgement.
-type acknowledgeValue struct{ when *sink.Acknowledgement }
-
-var _ pflag.Value = acknowledgeValue{}
-
-func (v acknowledgeValue) Set(s string) error {
-	when, ok := acknowledgements[s]
-	if !ok {
-		return errors.New(`must be "replicated", "committed" or "received"`)
-	}
-	*v.when = when
-	return nil
+func acknowledgeValue(to *sink.Acknowledgement) flagValue[sink.Acknowledgement] {
+	return flagValue[sink.Acknowledgement]{to, "string", parseAcknowledgement, formatAcknowledgement}
 }
 
-func (v acknowledgeValue) String() string {
-	if v.when == nil {
-		return ""
+func parseAcknowledgement(s string) (sink.Acknowledgement, error) {
+	when, ok := acknowledgements[s]
+	if !ok {
+		return 0, errors.New(`must be "replicated", "committed" or "received"`)
 	}
-	for name, when := range acknowledgements {
-		if when == *v.when {
+	return when, nil
+}
+
+func formatAcknowledgement(when sink.Acknowledgement) string {
+	for name, known := range acknowledgements {
+		if known == when {
 			return name
 		}
 	}
 	return ""
 }
 
-func (v acknowledgeValue) Type() string { return "string" }
-
 // onLostValue is a flag for election.OnLost.
-type onLostValue struct{ onLost *election.OnLost }
+func onLostValue(to *election.OnLost) flagValue[election.OnLost] {
+	return flagValue[election.OnLost]{to, "string", parseOnLost, func(o election.OnLost) string { return string(o) }}
+}
 
-var _ pflag.Value = onLostValue{}
-
-func (v onLostValue) Set(s string) error {
+func parseOnLost(s string) (election.OnLost, error) {
 	switch onLost := election.OnLost(s); onLost {
 	case election.StandBy, election.Exit:
-		*v.onLost = onLost
-		return nil
+		return onLost, nil
 	default:
-		return fmt.Errorf("must be %q or %q", election.StandBy, election.Exit)
+		return "", fmt.Errorf("must be %q or %q", election.StandBy, election.Exit)
 	}
 }
-
-func (v onLostValue) String() string {
-	if v.onLost == nil {
-		return ""
-	}
-	return string(*v.onLost)
-}
-
-func (v onLostValue) Type() string { return "string" }

@@ -72,9 +72,9 @@ func (o *Options) validateLifecycle(v *violations) {
 
 func (o *Options) validateQueries(v *violations) {
 	v.addIf(o.HistoryBytes != 0 && o.HistoryBytes < history.MinMaxBytes,
-		"--history-bytes must be 0, or at least %s, got %s", bytesValue{new(int64(history.MinMaxBytes))}, bytesValue{&o.HistoryBytes})
+		"--history-bytes must be 0, or at least %s, got %s", bytesValue(new(int64(history.MinMaxBytes))), bytesValue(&o.HistoryBytes))
 	v.addIf(o.TrailBytes != 0 && o.TrailBytes < trail.MinMaxBytes,
-		"--trail-bytes must be 0, or at least %s, got %s", bytesValue{new(int64(trail.MinMaxBytes))}, bytesValue{&o.TrailBytes})
+		"--trail-bytes must be 0, or at least %s, got %s", bytesValue(new(int64(trail.MinMaxBytes))), bytesValue(&o.TrailBytes))
 }
 
 func (l *LeaderElection) validate(v *violations) {

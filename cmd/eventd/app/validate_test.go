@@ -230,7 +230,7 @@ func wantParsed[T int64 | float64](t *testing.T, flag func(*T) pflag.Value, vali
 }
 
 func TestRateFlag(t *testing.T) {
-	wantParsed(t, func(to *float64) pflag.Value { return rateValue{to} }, map[string]parsed[float64]{
+	wantParsed(t, func(to *float64) pflag.Value { return rateValue(to) }, map[string]parsed[float64]{
 		"1":         {1, "1"},
 		"0.5":       {0.5, "0.5"},
 		"1/300":     {1. / 300, "1/300"},
@@ -243,7 +243,7 @@ func TestRateFlag(t *testing.T) {
 }
 
 func TestBytesFlag(t *testing.T) {
-	wantParsed(t, func(to *int64) pflag.Value { return bytesValue{to} }, map[string]parsed[int64]{
+	wantParsed(t, func(to *int64) pflag.Value { return bytesValue(to) }, map[string]parsed[int64]{
 		"1":       {1, "1"},
 		"1Mi":     {1 << 20, "1Mi"},
 		"1048576": {1 << 20, "1Mi"},
