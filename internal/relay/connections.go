@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/eventd/eventd/internal/notify"
 )
 
 const (
@@ -99,15 +101,7 @@ func (c *connections) release() {
 	c.inFlight--
 	c.closeUnused()
 	c.mu.Unlock()
-	c.notifySlotFreed()
-}
-
-// notifySlotFreed wakes a request that waits for a slot on a connection.
-func (c *connections) notifySlotFreed() {
-	select {
-	case c.slotFreed <- struct{}{}:
-	default:
-	}
+	notify.Wake(c.slotFreed)
 }
 
 // retire ends all dials, and closes the connections when the requests in flight have

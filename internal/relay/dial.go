@@ -11,6 +11,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/eventd/eventd/internal/notify"
 )
 
 const (
@@ -125,7 +127,7 @@ func (c *connections) connect() (net.Conn, error) {
 		c.mu.Lock()
 		c.open--
 		c.mu.Unlock()
-		c.notifySlotFreed()
+		notify.Wake(c.slotFreed)
 	})
 	return secured, nil
 }

@@ -102,7 +102,7 @@ func (f *forwarding) handleHere(w http.ResponseWriter, r *intake.Received) bool 
 // changes are closed at a change of the leader, or of the gate. The caller gets them
 // before it reads these states, so that it misses no change.
 func (f *forwarding) changes() [2]<-chan struct{} {
-	return [2]<-chan struct{}{f.relay.leaderChanges.changed(), f.relay.options.Gate.changes.changed()}
+	return [2]<-chan struct{}{f.relay.leaderChanges.Changed(), f.relay.options.Gate.changes.Changed()}
 }
 
 // wait returns true when it may be worth to try again: at a change, or, if there was a

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -17,7 +18,7 @@ import (
 type Gate struct {
 	leading     func() bool
 	gracePeriod time.Duration
-	changes     notifier // of term
+	changes     notify.Notifier // of term
 
 	mu    sync.Mutex
 	term  *term // nil while the gate is closed
@@ -61,7 +62,7 @@ func (g *Gate) Run(ctx context.Context) error {
 }
 
 // Ready returns when the gate is open; an error is that of ctx.
-func (g *Gate) Ready(ctx context.Context) error { return g.changes.await(ctx, g.open) }
+func (g *Gate) Ready(ctx context.Context) error { return g.changes.Await(ctx, g.open) }
 
 func (g *Gate) open() bool {
 	g.mu.Lock()
@@ -101,7 +102,7 @@ func (g *Gate) begin(t *term) bool {
 	}
 	g.terms++
 	g.term, t.number = t, g.terms
-	g.changes.notify()
+	g.changes.Notify()
 	return true
 }
 
@@ -110,7 +111,7 @@ func (g *Gate) end(t *term) {
 	defer g.mu.Unlock()
 	g.term, t.ended = nil, true
 	t.closeIfDone()
-	g.changes.notify()
+	g.changes.Notify()
 }
 
 func (t *term) closeIfDone() {

@@ -14,6 +14,7 @@ import (
 	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -32,7 +33,7 @@ type peers struct {
 	audience authenticator.Audiences
 	own      *tokenFile
 	reviews  authenticator.Token
-	changes  notifier // of err
+	changes  notify.Notifier // of err
 
 	mu sync.Mutex
 	// name is from the last review of the own token, and accepted is that token. The name
@@ -112,7 +113,7 @@ func (p *peers) reviewOwn(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	p.name, p.accepted, p.err = ours.User.GetName(), token, nil
 	p.mu.Unlock()
-	p.changes.notify()
+	p.changes.Notify()
 	return ours.User.GetName(), nil
 }
 

@@ -47,7 +47,7 @@ func (r *Relay) probePeriod() time.Duration {
 // repeat calls a function periodically, and when the leader changes, until ctx is done.
 func (r *Relay) repeat(ctx context.Context, period time.Duration, work func()) {
 	for ctx.Err() == nil {
-		changed := r.leaderChanges.changed()
+		changed := r.leaderChanges.Changed()
 		work()
 		wait := period
 		if r.logCheck(ctx) != nil {
@@ -88,7 +88,7 @@ func (r *Relay) logCheck(ctx context.Context) error {
 // Ready returns when the apiserver has accepted this replica's own token: before, it must
 // not be elected. Run reviews it. An error is that of ctx.
 func (r *Relay) Ready(ctx context.Context) error {
-	err := r.peers.changes.await(ctx, func() bool { return r.peers.check() == nil })
+	err := r.peers.changes.Await(ctx, func() bool { return r.peers.check() == nil })
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, r.peers.check())
 	}

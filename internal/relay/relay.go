@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/internal/ratelimitedlog"
 	"github.com/eventd/eventd/pkg/intake"
 )
@@ -20,7 +21,7 @@ type Relay struct {
 	token         *tokenFile
 	peers         *peers
 	metrics       *metrics
-	leaderChanges notifier
+	leaderChanges notify.Notifier
 	leaderless    leaderless
 
 	mu        sync.Mutex
@@ -65,13 +66,13 @@ func (r *Relay) SetLeader(address, certificateSHA256 string) {
 	if address != "" && certificateSHA256 != "" {
 		r.leader = newConnections(server, (r.options.MaxInFlight+streams-1)/streams, &health{})
 	}
-	r.leaderChanges.notify()
+	r.leaderChanges.Notify()
 }
 
 // AwaitLeader returns when SetLeader has named a replica to forward to; an error is that
 // of ctx.
 func (r *Relay) AwaitLeader(ctx context.Context) error {
-	return r.leaderChanges.await(ctx, func() bool { return r.connections() != nil })
+	return r.leaderChanges.Await(ctx, func() bool { return r.connections() != nil })
 }
 
 func (r *Relay) dropLeader() {
@@ -90,7 +91,7 @@ func (r *Relay) Close() {
 	defer r.mu.Unlock()
 	r.dropLeader()
 	r.closed = true
-	r.leaderChanges.notify()
+	r.leaderChanges.Notify()
 }
 
 // connections returns those to the leader, nil if there is none to forward to.

@@ -33,7 +33,7 @@ func (r *Relay) Replicate(ctx context.Context, follow Follow) error {
 	defer f.sessions.Wait()
 	_ = r.Ready(ctx) // an error is the end of ctx
 	for ctx.Err() == nil {
-		changed := r.leaderChanges.changed()
+		changed := r.leaderChanges.Changed()
 		if leader, ok := f.add(); ok {
 			f.sessions.Go(func() { f.run(ctx, leader) })
 		}
@@ -102,7 +102,7 @@ func nextPause(last, lasted time.Duration) time.Duration {
 func (r *Relay) awaitAnother(ctx context.Context, leader leaderServer, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	_ = r.leaderChanges.await(ctx, func() bool { return !r.leads(leader) })
+	_ = r.leaderChanges.Await(ctx, func() bool { return !r.leads(leader) })
 }
 
 // server returns where the leader serves, false if there is none to follow.

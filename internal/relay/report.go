@@ -25,7 +25,7 @@ const (
 // next one is sent soon.
 func (r *Relay) Report(ctx context.Context, state func() []byte) {
 	for ctx.Err() == nil {
-		changed := r.leaderChanges.changed()
+		changed := r.leaderChanges.Changed()
 		r.report(ctx, state(), ReportPeriod)
 		timer := time.NewTimer(ReportPeriod)
 		select {

@@ -13,6 +13,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/internal/ratelimitedlog"
 )
 
@@ -122,12 +123,7 @@ func (m *Manager) leading(ctx context.Context) (context.Context, context.CancelF
 	return ctx, func() { stop(); cancel() }
 }
 
-func (m *Manager) notify() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
+func (m *Manager) notify() { notify.Wake(m.wake) }
 
 // minPause is between two reads: somebody may write the objects all the time.
 const minPause = 100 * time.Millisecond

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -67,7 +68,7 @@ func (q *queue) push(o *occurrence.Occurrence) (displaced *occurrence.Occurrence
 	q.weight += o.Weight
 	if q.awaited {
 		q.awaited = false
-		q.wake()
+		notify.Wake(q.ready)
 	}
 	return displaced, occurrence.NoReason
 }
@@ -95,7 +96,7 @@ func (q *queue) close() {
 	q.closed = true
 	q.release()
 	q.notFull.Broadcast()
-	q.wake()
+	notify.Wake(q.ready)
 }
 
 // release frees the rings of a queue that is closed and empty: recorders may reference
@@ -103,13 +104,6 @@ func (q *queue) close() {
 func (q *queue) release() {
 	if q.closed && q.length() == 0 {
 		q.normal, q.warnings = ring{}, ring{}
-	}
-}
-
-func (q *queue) wake() {
-	select {
-	case q.ready <- struct{}{}:
-	default:
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/eventd/eventd/internal/notify"
 )
 
 // Leader is the leader, as far as this process knows. The zero Leader is nobody.
@@ -86,7 +88,7 @@ func (e *Elector) setLeader(l Leader) {
 		return
 	}
 	e.leader.Store(&l)
-	notify(e.leaderChanged)
+	notify.Wake(e.leaderChanged)
 }
 
 // reportLeaders calls OnNewLeader after each change until ctx ends, and then for the
@@ -107,14 +109,5 @@ func (e *Elector) reportLeader() {
 	if l := *e.leader.Load(); l != e.reported {
 		e.reported = l
 		e.options.OnNewLeader(l)
-	}
-}
-
-// notify wakes up the receiver of a channel with a buffer of one. Notifications that
-// were not received are merged.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/eventd/eventd/internal/notify"
 )
 
 // standBy acquires the Lease, and returns when the acquiring write began. It returns
@@ -130,7 +132,7 @@ func delayCancellation(ctx context.Context, d time.Duration) (context.Context, c
 func (e *Elector) acquisitionFailed(ctx context.Context, err error) {
 	e.missed++
 	if e.missed == 1 || isConflict(err) {
-		notify(e.hints)
+		notify.Wake(e.hints)
 	}
 	if ctx.Err() == nil && !isConflict(err) {
 		e.logger(ctx).Info("Could not acquire the lease", "err", err)

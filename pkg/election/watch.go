@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/eventd/eventd/internal/notify"
 )
 
 // The minimum and maximum wait before a failed watch is restarted.
@@ -75,7 +77,7 @@ func (e *Elector) watchOnce(ctx context.Context) (hinted bool, err error) {
 	err = e.options.Watch(ctx, func() {
 		hint.Store(true)
 		silence.Reset(e.options.LeaseDuration)
-		notify(e.hints)
+		notify.Wake(e.hints)
 	})
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause

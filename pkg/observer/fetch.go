@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/notify"
 )
 
 const (
@@ -102,7 +104,7 @@ func (r *Reader) wantsMore() (more bool, changed <-chan struct{}) {
 		return false, nil
 	}
 	before := l.beforeLocked(max(r.next, l.buffer.first))
-	return newer(before, r.position), l.changeLocked()
+	return newer(before, r.position), l.changes.Changed()
 }
 
 // fetch moves the position by a change, but not beyond what the shared log has. It returns true if a
@@ -154,7 +156,7 @@ func (r *Reader) fetchPage(ctx context.Context) error {
 	}
 	l := r.o.log
 	if err == nil && token == "" && !r.o.answered(ctx, page.ResourceVersion, before) {
-		l.requestCheck()
+		notify.Wake(l.recheck)
 		return nil
 	}
 	l.mu.Lock()

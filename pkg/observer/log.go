@@ -1,6 +1,10 @@
 package observer
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/eventd/eventd/internal/notify"
+)
 
 // segment is a part of the log in which nothing is missing.
 type segment struct {
@@ -27,10 +31,9 @@ type sharedLog struct {
 	// position is what the shared watch has reached.
 	position string
 	// seen is the highest resourceVersion that the apiserver is known to have had in this epoch.
-	seen string
-	// waiting is closed at the next change, if it is not nil.
-	waiting chan struct{}
-	// recheck tells the goroutine of Run to compare what the apiserver has with seen.
+	seen    string
+	changes notify.Notifier
+	// recheck tells the goroutine of Run to connect again: to compare what the apiserver has with seen.
 	recheck chan struct{}
 }
 
@@ -113,15 +116,7 @@ func (l *sharedLog) cutLocked(from string) {
 		l.segments = append(l.segments, next)
 	}
 	l.position = from
-	l.changedLocked()
-}
-
-// requestCheck makes the goroutine of Run connect again. It does not block.
-func (l *sharedLog) requestCheck() {
-	select {
-	case l.recheck <- struct{}{}:
-	default:
-	}
+	l.changes.Notify()
 }
 
 // add moves the position, and adds a version if the change has one. It returns false if another
@@ -142,23 +137,8 @@ func (l *sharedLog) add(c change, v Version, epoch int64) bool {
 			r.skipLocked(l, c.rv)
 		}
 	}
-	l.changedLocked()
+	l.changes.Notify()
 	return true
-}
-
-func (l *sharedLog) changedLocked() {
-	if l.waiting != nil {
-		close(l.waiting)
-		l.waiting = nil
-	}
-}
-
-// changeLocked is closed at the next change.
-func (l *sharedLog) changeLocked() <-chan struct{} {
-	if l.waiting == nil {
-		l.waiting = make(chan struct{})
-	}
-	return l.waiting
 }
 
 // compact removes what every reader has passed, seals what is due, and removes the oldest blocks

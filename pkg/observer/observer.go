@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/internal/ratelimitedlog"
 	"github.com/eventd/eventd/internal/sleep"
 )
@@ -192,7 +193,7 @@ func (o *Observer) wentBack(ctx context.Context, rv, position string) bool {
 		return false
 	}
 	o.answered(ctx, rv, o.log.point())
-	o.log.requestCheck()
+	notify.Wake(o.log.recheck)
 	return true
 }
 

@@ -201,7 +201,7 @@ func (r *Reader) plan() plan {
 
 func (p *progress) planLocked(l *sharedLog) plan {
 	if len(l.segments) == 0 {
-		return plan{changed: l.changeLocked()}
+		return plan{changed: l.changes.Changed()}
 	}
 	if p.own > 0 {
 		return plan{action: returnFetched}
@@ -228,7 +228,7 @@ func (p *progress) planLocked(l *sharedLog) plan {
 
 // idleLocked waits for a version. Meanwhile the position may move, by deletions.
 func (p *progress) idleLocked(l *sharedLog) plan {
-	wait := plan{changed: l.changeLocked()}
+	wait := plan{changed: l.changes.Changed()}
 	if newer(l.position, p.position) {
 		wait.after = cursorInterval - time.Since(p.movedAt)
 		if wait.after <= 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/internal/sleep"
 )
 
@@ -55,7 +56,7 @@ func (o *Observer) Reader(start Start) *Reader {
 		l.epoch = r.epoch
 		if len(l.segments) > 0 {
 			l.cutLocked(l.position)
-			l.requestCheck()
+			notify.Wake(l.recheck)
 		} else {
 			l.position, l.seen = "", ""
 		}
@@ -66,7 +67,7 @@ func (o *Observer) Reader(start Start) *Reader {
 	case r.epoch == l.epoch && newer(r.position, l.seen):
 		// Either nobody has seen it yet, or it is of a history before a restore.
 		l.seen = r.position
-		l.requestCheck()
+		notify.Wake(l.recheck)
 	}
 	if len(l.segments) > 0 {
 		r.beginLocked(l, newest(l.position, l.seen))

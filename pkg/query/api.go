@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/internal/fairqueue"
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -86,8 +86,7 @@ type API struct {
 	batches   *batches
 	tails     atomic.Int64 // that were opened
 
-	mu      sync.Mutex
-	changed chan struct{} // closed when the leader changes
+	leaderChanges notify.Notifier
 }
 
 // New returns an API.
@@ -104,7 +103,7 @@ func New(o Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}
-	return &API{options: o, figures: newFigures(o.Gatherer), matches: matches, answers: answers, encodings: newEncodings(), batches: newBatches(), changed: make(chan struct{})}, nil
+	return &API{options: o, figures: newFigures(o.Gatherer), matches: matches, answers: answers, encodings: newEncodings(), batches: newBatches()}, nil
 }
 
 // Run samples the metrics, for rates, until ctx ends. Without it, figures have none. It must be called once.
@@ -115,19 +114,7 @@ func (a *API) Run(ctx context.Context) error {
 
 // LeaderChanged ends the watches that a leader answers. It must be called when another replica leads, or
 // none, and does not block.
-func (a *API) LeaderChanged() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	close(a.changed)
-	a.changed = make(chan struct{})
-}
-
-// leaderChange returns what is closed at the next change.
-func (a *API) leaderChange() <-chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.changed
-}
+func (a *API) LeaderChanged() { a.leaderChanges.Notify() }
 
 func (a *API) leading() bool { return a.options.Leading == nil || a.options.Leading() }
 
@@ -189,7 +176,7 @@ func (a *API) Query(req intake.Query) (answer http.HandlerFunc, watch bool, err 
 	}
 	if a.isOfLeader(q) {
 		// Before it is read who leads: a change after that ends the watch.
-		changed := a.leaderChange()
+		changed := a.leaderChanges.Changed()
 		switch {
 		case a.leading():
 			q.changed = changed

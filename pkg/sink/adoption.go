@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/replication"
@@ -61,14 +62,6 @@ func newAdoptions() *adoptions {
 	return &adoptions{of: make(map[counter.Contributor]*adoption), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// signal wakes the goroutine that adopts.
-func (a *adoptions) signal() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
-}
-
 // get returns the adoption of a contributor, which it adds if it is missing.
 func (a *adoptions) get(c counter.Contributor) *adoption {
 	of := a.of[c]
@@ -111,7 +104,7 @@ func (s *Sink) SetLeading(leading bool) {
 		}
 	}
 	s.mu.Unlock()
-	s.adoptions.signal()
+	notify.Wake(s.adoptions.wake)
 	s.count(out) // nobody waits for it
 }
 
@@ -278,7 +271,7 @@ func (s *Sink) endAdopted(p *pendingSeries) {
 	if a := p.adopted; a.adoption.pending[a.key] == p {
 		a.adoption.unblock(a.key)
 	}
-	s.adoptions.signal()
+	notify.Wake(s.adoptions.wake)
 }
 
 // dropAdoption drops what was adopted of a contributor, which stays in the holdings: at once, or

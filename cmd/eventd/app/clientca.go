@@ -12,6 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/notify"
 )
 
 // Where a kube-apiserver publishes the CA of client certificates.
@@ -125,10 +127,7 @@ func (c *publishedCA) AddListener(listener dynamiccertificates.Listener) {
 
 // Enqueue implements dynamiccertificates.Listener. It is called when the CA changed.
 func (c *publishedCA) Enqueue() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+	notify.Wake(c.changed)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, listener := range c.listeners {

@@ -102,7 +102,7 @@ func (s *Sink) run(c *call) {
 	defer s.mu.Unlock()
 	s.calls--
 	s.dispatch()
-	s.notify()
+	s.changes.Notify()
 }
 
 // post makes a request. A panic of the client is handled as a lost answer.

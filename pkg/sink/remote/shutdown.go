@@ -62,7 +62,7 @@ func (s *Sink) unsettled(items []*item) (changes <-chan struct{}, left []*item) 
 			left = append(left, i)
 		}
 	}
-	return s.changes(), left
+	return s.changes.Changed(), left
 }
 
 // Close sends what is pending until the context ends. What is left then settles as dropped, or
@@ -99,7 +99,7 @@ func (s *Sink) awaitCalls() {
 		defer close(done)
 		for {
 			s.mu.Lock()
-			changes, calls := s.changes(), s.calls
+			changes, calls := s.changes.Changed(), s.calls
 			s.mu.Unlock()
 			if calls == 0 {
 				return

@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/eventsize"
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
@@ -55,9 +56,8 @@ type Sink struct {
 	occurrences int64
 	flushing    int // calls of Flush and Close: nothing waits for Options.Delay
 	closed      bool
-	// changed is closed when something has settled or a call has returned, nil if nobody
-	// waits for that.
-	changed chan struct{}
+	// changes: something has settled, or a call has returned.
+	changes notify.Notifier
 }
 
 // target is where a batch is posted.
@@ -246,27 +246,11 @@ func (s *Sink) account(out []settled) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.occurrences -= weight
-	s.notify()
+	s.changes.Notify()
 }
 
 func (o settled) call() {
 	for _, one := range o.item.callbacks {
 		one.Settled(o.Settlement)
 	}
-}
-
-// notify wakes those who wait for a change. The mutex must be held.
-func (s *Sink) notify() {
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
-	}
-}
-
-// changes returns what is closed at the next change. The mutex must be held.
-func (s *Sink) changes() <-chan struct{} {
-	if s.changed == nil {
-		s.changed = make(chan struct{})
-	}
-	return s.changed
 }

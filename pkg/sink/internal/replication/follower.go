@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
@@ -68,13 +69,6 @@ func (f *follower) end() {
 	f.holdings.sessionEnded(f)
 }
 
-func (f *follower) signal() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
 // read reads the stream, and the leader's answers and releases. The session is a connection, so what
 // is lost ends the stream (rule Ordered).
 func (f *follower) read(context.Context) error {
@@ -123,7 +117,7 @@ func (f *follower) begin(h *hello) (*incoming, error) {
 	}
 	var err error
 	f.in, err = f.holdings.open(h.Contributor, h.Bytes)
-	f.signal()
+	notify.Wake(f.wake)
 	return f.in, err
 }
 
@@ -131,7 +125,7 @@ func (f *follower) acknowledge(position uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ack = &ack{position}
-	f.signal()
+	notify.Wake(f.wake)
 }
 
 func (f *follower) answered(a *answer) {
@@ -148,7 +142,7 @@ func (f *follower) answered(a *answer) {
 	delay := min(max(handoverRetry, 2*f.declined[a.Contributor].delay), maxHandoverRetry)
 	f.declined[a.Contributor] = decline{time.Now().Add(delay), delay}
 	delete(f.handed, a.Contributor)
-	f.signal()
+	notify.Wake(f.wake)
 }
 
 // write sends acknowledgements and handovers.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
@@ -88,10 +89,7 @@ func (h *Holdings) Watch() (changed <-chan struct{}, cancel func()) {
 // notify wakes the watchers. The mutex must be held.
 func (h *Holdings) notify() {
 	for c := range h.watchers {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+		notify.Wake(c)
 	}
 }
 

@@ -3,6 +3,7 @@ package replication
 import (
 	"time"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
@@ -93,12 +94,7 @@ func newStream(j *Journal) *Stream {
 func (s *Stream) IsInTime() bool { return s.complete && !s.late }
 
 // signal wakes the writer of the session.
-func (s *Stream) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *Stream) signal() { notify.Wake(s.wake) }
 
 // add adds a change.
 func (s *Stream) add(c *counter.Counter, change Change, bytes int64, now time.Time) {
