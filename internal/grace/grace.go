@@ -10,13 +10,16 @@ const Period = 250 * time.Millisecond
 
 // Run calls a function in a goroutine, and returns when it returns, or after Period. Then
 // the goroutine is abandoned.
-func Run(call func()) {
+func Run(call func()) { RunFor(Period, call) }
+
+// RunFor is Run with another limit, and reports whether the function has returned.
+func RunFor(limit time.Duration, call func()) bool {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		call()
 	}()
-	Wait(done)
+	return WaitFor(limit, done)
 }
 
 // Wait waits until a channel is closed, for at most Period, and reports whether it was.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/internal/notify"
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 const (
@@ -138,14 +139,7 @@ func (c *connections) awaitSlot(ctx context.Context, giveUp time.Time) bool {
 	ctx, cancel := context.WithDeadline(ctx, giveUp)
 	defer cancel()
 	// The transport frees a stream a moment after its answer was read. Others wait too.
-	timer := time.NewTimer(minRepeat)
-	defer timer.Stop()
-	select {
-	case <-c.slotFreed:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
+	return sleep.Until(ctx, minRepeat, c.slotFreed) == nil
 }
 
 func (c *connections) try(req *http.Request, giveUp time.Time) (*answer, error) {

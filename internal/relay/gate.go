@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/intake"
 )
@@ -51,11 +52,7 @@ func (g *Gate) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	g.end(t)
-	timer := time.NewTimer(g.gracePeriod)
-	defer timer.Stop()
-	select {
-	case <-t.done:
-	case <-timer.C:
+	if !grace.WaitFor(g.gracePeriod, t.done) {
 		klog.FromContext(ctx).Info("Handing over while requests are still in flight")
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -53,13 +54,7 @@ func (r *Relay) repeat(ctx context.Context, period time.Duration, work func()) {
 		if r.logCheck(ctx) != nil {
 			wait = min(period, unreadyPeriod)
 		}
-		timer := time.NewTimer(wait - rand.N(wait/5+1))
-		select {
-		case <-timer.C:
-		case <-changed:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		_ = sleep.Until(ctx, wait-rand.N(wait/5+1), changed)
 	}
 }
 

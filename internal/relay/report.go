@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -27,13 +28,7 @@ func (r *Relay) Report(ctx context.Context, state func() []byte) {
 	for ctx.Err() == nil {
 		changed := r.leaderChanges.Changed()
 		r.report(ctx, state(), ReportPeriod)
-		timer := time.NewTimer(ReportPeriod)
-		select {
-		case <-timer.C:
-		case <-changed:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		_ = sleep.Until(ctx, ReportPeriod, changed)
 	}
 	r.report(context.WithoutCancel(ctx), state(), lastReportTimeout)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/internal/ratelimitedlog"
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 // Options of a Manager.
@@ -138,19 +139,8 @@ func (m *Manager) Run(ctx context.Context) {
 	watching.Go(func() { m.keepWatching(ctx, m.store.watchConfigMap) })
 	for ctx.Err() == nil {
 		next := m.step(ctx)
-		pause(ctx, minPause, nil)
-		pause(ctx, next.Sub(m.clock.now()), m.wake)
-	}
-}
-
-// pause returns after d, when there is something to do, or when ctx ends.
-func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	timer := time.NewTimer(max(d, 0))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-wake:
-	case <-ctx.Done():
+		_ = sleep.For(ctx, minPause)
+		_ = sleep.Until(ctx, next.Sub(m.clock.now()), m.wake)
 	}
 }
 
@@ -160,7 +150,7 @@ func (m *Manager) keepWatching(ctx context.Context, watch func(context.Context, 
 		if ctx.Err() == nil && err != nil {
 			m.fail(ctx, failedRead, fmt.Errorf("watching: %w", err))
 		}
-		pause(ctx, m.options.Times.RetryAfter, nil)
+		_ = sleep.For(ctx, m.options.Times.RetryAfter)
 	}
 }
 

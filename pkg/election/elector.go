@@ -196,12 +196,7 @@ func (e *Elector) startCallbacks(ctx context.Context) (stop func()) {
 	}
 	return func() {
 		cancel()
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			callbacks.Wait()
-		}()
-		if !grace.WaitFor(callbackTimeout, ended) {
+		if !grace.RunFor(callbackTimeout, callbacks.Wait) {
 			e.logger(ctx).Error(nil, "Abandoned Watch or OnNewLeader, which has not returned")
 		}
 	}

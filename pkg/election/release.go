@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 // releaseRetry is the time between two attempts to release.
@@ -47,10 +49,8 @@ func (e *Elector) release(ctx context.Context) error {
 				continue // read again at once
 			}
 		}
-		select {
-		case <-time.After(releaseRetry):
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		if ended := sleep.For(ctx, releaseRetry); ended != nil {
+			return fmt.Errorf("%w: %w", ended, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/eventd/eventd/internal/notify"
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 // standBy acquires the Lease, and returns when the acquiring write began. It returns
@@ -40,13 +41,7 @@ func (e *Elector) waitForRead(ctx context.Context) {
 	if left := e.untilFree(); left > 0 {
 		wait = min(wait, left)
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-e.hints:
-	case <-ctx.Done():
-	}
+	_ = sleep.Until(ctx, wait, e.hints)
 }
 
 // untilFree returns the time until the holder's lease expires, by this process's

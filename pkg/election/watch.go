@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/internal/notify"
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 // The minimum and maximum wait before a failed watch is restarted.
@@ -36,9 +37,7 @@ func (e *Elector) watch(ctx context.Context) {
 		if time.Since(began) > maxWatchWait {
 			wait = minWatchWait // it worked
 		}
-		select {
-		case <-time.After(wait/2 + rand.N(wait/2)):
-		case <-ctx.Done():
+		if sleep.For(ctx, wait/2+rand.N(wait/2)) != nil {
 			return
 		}
 		wait = min(2*wait, maxWatchWait)

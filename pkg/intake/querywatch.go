@@ -6,9 +6,10 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 // authenticationPeriod is between two authentications of the caller of an open watch.
@@ -58,14 +59,7 @@ func (q *queries) whileAuthentic(c *call, answer http.HandlerFunc) http.HandlerF
 		defer reviewing.Wait()
 		defer end()
 		reviewing.Go(func() {
-			ticker := time.NewTicker(authenticationPeriod)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ticker.C:
-				case <-ctx.Done():
-					return
-				}
+			for sleep.For(ctx, authenticationPeriod) == nil {
 				if !q.authentic(ctx, c) {
 					end()
 				}

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 // ReplicationPath is where a replica accepts sessions: a POST over HTTP/2, authenticated as
@@ -107,14 +109,7 @@ func (s *sessions) run(w http.ResponseWriter, req *http.Request, token string) {
 // reviewPeer ends a session when its token is no longer accepted. An apiserver that does not
 // answer ends none.
 func reviewPeer(ctx context.Context, end context.CancelCauseFunc, forwarder Forwarder, token string) {
-	ticker := time.NewTicker(sessionReviewPeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
+	for sleep.For(ctx, sessionReviewPeriod) == nil {
 		if ok, err := forwarder.IsPeer(ctx, token); !ok && (err == nil || !Undecided(err)) {
 			end(errNotPeer)
 			return

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -242,10 +243,7 @@ func (s *stages) shutdown(ctx context.Context) error {
 			left.Series += pending.Series
 		})
 	}
-	var watching []*subscription
-	for w := range s.watching {
-		watching = append(watching, w)
-	}
+	watching := slices.Collect(maps.Keys(s.watching))
 	s.mu.Unlock()
 
 	for _, w := range watching {

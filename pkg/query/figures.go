@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
@@ -39,15 +40,9 @@ func newFigures(g prometheus.Gatherer) *figures { return &figures{gatherer: g} }
 
 // run samples the counters until ctx ends, whether anybody asks or not: so the first answer has rates.
 func (f *figures) run(ctx context.Context) {
-	ticker := time.NewTicker(samplePeriod)
-	defer ticker.Stop()
-	for {
+	f.sample()
+	for sleep.For(ctx, samplePeriod) == nil {
 		f.sample()
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/internal/sleep"
 )
 
 const (
@@ -82,8 +84,6 @@ func (a *API) feed(ctx context.Context, q *query, s *stream) error {
 
 // sendObjects sends an object when it has changed, and after quietPeriod.
 func (a *API) sendObjects(ctx context.Context, q *query, s *stream) error {
-	ticker := time.NewTicker(objectPeriod)
-	defer ticker.Stop()
 	var last [sha256.Size]byte // and not the object: there may be 64 watches
 	var sent time.Time
 	kind := frameAdded
@@ -106,10 +106,8 @@ func (a *API) sendObjects(ctx context.Context, q *query, s *stream) error {
 		if err := s.flush(); err != nil {
 			return err
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := sleep.For(ctx, objectPeriod); err != nil {
+			return err
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/internal/instrument"
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/occurrence"
 	queryv1alpha1 "github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -210,14 +211,7 @@ func (c *configuration) use(data []byte) error {
 // follow loads the file again when it has changed. A wrong one is logged once.
 func (c *configuration) follow(ctx context.Context) error {
 	logged := ""
-	ticker := time.NewTicker(configurationPeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for sleep.For(ctx, configurationPeriod) == nil {
 		switch err := c.load(ctx); {
 		case err == nil:
 			logged = ""
@@ -226,4 +220,5 @@ func (c *configuration) follow(ctx context.Context) error {
 			klog.FromContext(ctx).Error(err, "Could not reload the configuration: the former one stays in force", "file", c.file)
 		}
 	}
+	return nil
 }

@@ -25,12 +25,7 @@ func run(ctx context.Context, session io.Closer, halves ...func(context.Context)
 	}
 	<-ctx.Done()
 	grace.Run(func() { session.Close() })
-	ended := make(chan struct{})
-	go func() {
-		running.Wait()
-		close(ended)
-	}()
-	grace.Wait(ended)
+	grace.Run(running.Wait)
 	return context.Cause(ctx)
 }
 
