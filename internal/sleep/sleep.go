@@ -1,8 +1,9 @@
-// Package sleep waits for a time.
+// Package sleep waits for a time, and computes that between retries.
 package sleep
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -24,4 +25,14 @@ func Until(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// Backoff returns the delay after a number of failures in a row: base after the first one, then twice as much after
+// each, but not more than most. It is shortened by up to a half, at random.
+func Backoff(base, most time.Duration, failures int) time.Duration {
+	delay := base
+	for ; failures > 1 && delay < most; failures-- {
+		delay += min(delay, most-delay)
+	}
+	return delay - rand.N(delay/2+1)
 }

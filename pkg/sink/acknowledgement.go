@@ -147,10 +147,7 @@ func (u *unacknowledged) setAlarm(now time.Time) {
 func (s *Sink) onAcknowledged() {
 	s.mu.Lock()
 	calls := s.acceptHeld()
-	if s.sessions.acknowledged != nil {
-		close(s.sessions.acknowledged)
-		s.sessions.acknowledged = nil
-	}
+	s.sessions.acknowledged.Notify()
 	s.mu.Unlock()
 	runAll(calls)
 }
@@ -183,15 +180,18 @@ func (s *Sink) acknowledge(w *unheld) bool {
 }
 
 // runAll runs all functions, even if one of them ends the goroutine.
-func runAll(calls []func()) {
+func runAll(calls []func()) { forEach(calls, func(call *func()) { (*call)() }) }
+
+// forEach calls a function for each item, even if one call ends the goroutine.
+func forEach[T any](items []T, call func(*T)) {
 	done := 0
 	defer func() {
-		if done < len(calls) {
-			runAll(calls[done:])
+		if done < len(items) {
+			forEach(items[done:], call)
 		}
 	}()
-	for done < len(calls) {
+	for done < len(items) {
 		done++
-		calls[done-1]()
+		call(&items[done-1])
 	}
 }

@@ -58,10 +58,6 @@ type adopted struct {
 	dropped, handedOver bool
 }
 
-func newAdoptions() *adoptions {
-	return &adoptions{of: make(map[counter.Contributor]*adoption), wake: make(chan struct{}, 1), ended: make(chan struct{})}
-}
-
 // get returns the adoption of a contributor, which it adds if it is missing.
 func (a *adoptions) get(c counter.Contributor) *adoption {
 	of := a.of[c]

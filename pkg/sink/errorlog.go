@@ -31,10 +31,6 @@ type deniedRight struct {
 	api   occurrence.API
 }
 
-func newErrorLog(logger klog.Logger, l *ledger.Ledger) *errorLog {
-	return &errorLog{logger: logger, ledger: l, lines: ratelimitedlog.New(ratelimitedlog.Interval), missing: make(map[deniedRight]bool)}
-}
-
 // settled logs the outcome of an occurrence of an Event, which the ledger includes already.
 // accepted: its client was answered before.
 func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement, accepted bool) {

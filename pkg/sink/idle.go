@@ -13,10 +13,6 @@ import (
 // request. A namespace that has its share replaces its own. Its owner guards it.
 type idleSeries = fairlru.Cache[occurrence.Key, string, counter.State]
 
-func newIdleSeries(limit int) *idleSeries {
-	return fairlru.New[occurrence.Key, string, counter.State](int64(limit), nil)
-}
-
 // usualListBytes are those of a series that one instance has written, and one client reported.
 const usualListBytes = 48
 

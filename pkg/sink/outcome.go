@@ -87,25 +87,16 @@ func (s *Sink) count(out []counter.Settled) {
 
 // leaveGeneration records that an entry is no longer pending. The mutex must be held.
 func (s *Sink) leaveGeneration(generation uint64) {
-	if s.generations.leave(generation) && s.drained != nil {
-		close(s.drained)
-		s.drained = nil
+	if s.generations.leave(generation) {
+		s.drained.Notify()
 	}
 }
 
 // runCallbacks runs all callbacks, even if one of them ends the goroutine.
 func runCallbacks(out []counter.Settled) {
-	done := 0
-	defer func() {
-		if done < len(out) {
-			runCallbacks(out[done:])
-		}
-	}()
-	for done < len(out) {
-		e := &out[done]
-		done++
+	forEach(out, func(e *counter.Settled) {
 		if e.Notify != nil {
 			e.Notify(e.End)
 		}
-	}
+	})
 }

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
@@ -276,15 +276,7 @@ func (s *Sink) countAnswer(r *request, a apiclient.Answer) {
 
 // backoff returns the delay after a number of failures in a row.
 func (s *Sink) backoff(failures int) time.Duration {
-	d, most := s.options.RetryBaseDelay, s.options.RetryMaxDelay
-	for ; failures > 1 && d < most; failures-- {
-		if d > most/2 {
-			d = most
-		} else {
-			d *= 2
-		}
-	}
-	return d/2 + rand.N(d/2+1)
+	return sleep.Backoff(s.options.RetryBaseDelay, s.options.RetryMaxDelay, failures)
 }
 
 // apply reports an answer to the counter. It returns what has settled, and the next step. A

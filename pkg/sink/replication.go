@@ -12,6 +12,7 @@ import (
 
 	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/internal/instrument"
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/replication"
 )
@@ -64,13 +65,12 @@ func (h *Holdings) AwaitHandover(ctx context.Context) error { return h.held.Awai
 
 // sessions are those of a sink with followers.
 type sessions struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc // ends them
-	open   int
-	closed bool          // by Close
-	none   chan struct{} // closed when closed is set and none is open
-	// acknowledged is closed when a follower has acknowledged something; nil if nobody waits.
-	acknowledged chan struct{}
+	ctx          context.Context
+	cancel       context.CancelCauseFunc // ends them
+	open         int
+	closed       bool            // by Close
+	none         chan struct{}   // closed when closed is set and none is open
+	acknowledged notify.Notifier // a follower has acknowledged something
 }
 
 // initReplication makes the journal.
@@ -83,7 +83,7 @@ func (s *Sink) initReplication(ctx context.Context) {
 	s.journal = replication.NewJournal(s.instance, replication.Owner{
 		Mutex: &s.mu, Pending: s.ownCounters, Changed: s.onAcknowledged,
 	})
-	s.adoptions = newAdoptions()
+	s.adoptions = &adoptions{of: make(map[counter.Contributor]*adoption), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // ownCounters returns the pending counters of the own instance. The mutex must be held.
@@ -207,10 +207,7 @@ func (s *Sink) AwaitFollower(ctx context.Context) error {
 		if state := s.journal.State(); s.total.occurrences == 0 || state.Holds && state.Position >= position {
 			return nil
 		}
-		if s.sessions.acknowledged == nil {
-			s.sessions.acknowledged = make(chan struct{})
-		}
-		acknowledged := s.sessions.acknowledged
+		acknowledged := s.sessions.acknowledged.Changed()
 		s.mu.Unlock()
 		select {
 		case <-acknowledged:

@@ -38,10 +38,7 @@ func (s *Sink) flushed(generation uint64) (drained <-chan struct{}, ok bool) {
 	if s.generations.isOver(generation) {
 		return nil, true
 	}
-	if s.drained == nil {
-		s.drained = make(chan struct{})
-	}
-	return s.drained, false
+	return s.drained.Changed(), false
 }
 
 func (s *Sink) beginFlush() (generation uint64) {

@@ -36,6 +36,9 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/fairlru"
+	"github.com/eventd/eventd/internal/notify"
+	"github.com/eventd/eventd/internal/ratelimitedlog"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
@@ -93,8 +96,8 @@ type Sink struct {
 	idle                   *idleSeries
 	first                  *firstRequests
 	generations            *flushGenerations
-	flushing               int           // calls of Flush in progress
-	drained                chan struct{} // closed when a generation is over; nil if no Flush waits
+	flushing               int             // calls of Flush in progress
+	drained                notify.Notifier // a generation is over
 
 	journal        *replication.Journal // nil without Options.Holdings
 	sessions       sessions
@@ -121,13 +124,16 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 			UrgentFirst: o.WarningsFirst,
 		}),
 		pending:     make(map[occurrence.Key]*pendingSeries),
-		idle:        newIdleSeries(o.MaxIdleSeries),
+		idle:        fairlru.New[occurrence.Key, string, counter.State](int64(o.MaxIdleSeries), nil),
 		generations: newFlushGenerations(),
 		ended:       make(chan struct{}),
 		noWorkers:   make(chan struct{}),
 		workers:     make(map[*worker]struct{}),
 		requests:    newRequests(o.Concurrency),
-		errorLog:    newErrorLog(klog.FromContext(ctx), l),
+		errorLog: &errorLog{
+			logger: klog.FromContext(ctx), ledger: l,
+			lines: ratelimitedlog.New(ratelimitedlog.Interval), missing: make(map[deniedRight]bool),
+		},
 	}
 	s.unacknowledged = newUnacknowledged(s.onUnheld)
 	s.fair = newFairShare(&s.options)

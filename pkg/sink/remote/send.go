@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/grace"
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -221,9 +221,5 @@ func (i *item) settlement(reason occurrence.Reason) occurrence.Settlement {
 
 // backoff returns the delay after a number of failures.
 func (s *Sink) backoff(failures int) time.Duration {
-	delay := s.options.RetryBaseDelay << min(failures-1, 30)
-	if delay <= 0 || delay > s.options.RetryMaxDelay {
-		delay = s.options.RetryMaxDelay
-	}
-	return delay - rand.N(delay/2+1)
+	return sleep.Backoff(s.options.RetryBaseDelay, s.options.RetryMaxDelay, failures)
 }

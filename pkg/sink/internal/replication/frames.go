@@ -123,8 +123,7 @@ func (f *fromLeader) read(r *wire.Reader) {
 	case answerFrame:
 		f.Answer = &answer{Mark: readMark(r), Accepted: r.Bool()}
 	case releaseFrame:
-		mark := readMark(r)
-		f.Release = &mark
+		f.Release = new(readMark(r))
 	default:
 		r.Fail()
 	}

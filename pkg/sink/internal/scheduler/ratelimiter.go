@@ -9,10 +9,6 @@ import (
 // rateLimiter limits the requests per second. It is safe for concurrent use.
 type rateLimiter struct{ *rate.Limiter }
 
-func newRateLimiter(qps float64, burst int) rateLimiter {
-	return rateLimiter{rate.NewLimiter(rate.Limit(qps), burst)}
-}
-
 // delay returns the time until the next request is allowed.
 func (r rateLimiter) delay(now time.Time) time.Duration {
 	if tokens := r.TokensAt(now); tokens < 1 {

@@ -19,6 +19,8 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/eventd/eventd/internal/minheap"
 )
 
@@ -102,7 +104,7 @@ const (
 func New(o Options) *Scheduler {
 	l := newLimiter(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer)
 	return &Scheduler{
-		limiter: l, health: newNamespaceHealth(l), rateLimiter: newRateLimiter(o.QPS, o.Burst),
+		limiter: l, health: newNamespaceHealth(l), rateLimiter: rateLimiter{rate.NewLimiter(rate.Limit(o.QPS), o.Burst)},
 		namespaces: make(map[string]*namespace), urgentFirst: o.UrgentFirst,
 	}
 }
