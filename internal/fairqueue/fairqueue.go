@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	fq "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing/eventclock"
 	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing/queueset"
@@ -52,17 +53,20 @@ type Seats struct {
 
 // New returns free seats. A queue holds up to queueLength requests. waiting, if not nil, is how many wait.
 func New(name string, count, queueLength int, waiting fcmetrics.Gauge) (*Seats, error) {
-	none := noGauge{}
+	if waiting == nil {
+		waiting = noGauge()
+	}
+	none := ratioedGauge{noGauge()}
 	completer, err := queueset.NewQueueSetFactory(eventclock.Real{}).BeginConstruction(
 		fq.QueuingConfig{Name: name, DesiredNumQueues: seatQueues, HandSize: HandSize, QueueLengthLimit: queueLength},
-		fcmetrics.RatioedGaugePair{RequestsWaiting: ratioed(waiting), RequestsExecuting: none}, none, none)
+		fcmetrics.RatioedGaugePair{RequestsWaiting: ratioedGauge{waiting}, RequestsExecuting: none}, none, none)
 	if err != nil {
 		return nil, err
 	}
 	dispatching := fq.DispatchingConfig{ConcurrencyLimit: count, ConcurrencyDenominator: count}
 	s := &Seats{
 		set: completer.Complete(dispatching), seed: maphash.MakeSeed(),
-		taken: make(chan struct{}, count), waiting: ratioed(waiting), users: newPlaces(userLength, waiting),
+		taken: make(chan struct{}, count), waiting: waiting, users: newPlaces(userLength, waiting),
 	}
 	s.release = s.free
 	return s, nil
@@ -174,23 +178,10 @@ func (s *Seats) hash(f shares.Flow) uint64 {
 	}{f.Tenant, part})
 }
 
-// noGauge and ratioedGauge are for the metrics of a queue set.
-type noGauge struct{}
+// noGauge returns a gauge that nobody reads.
+func noGauge() fcmetrics.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts{}) }
 
-func (noGauge) Set(float64)            {}
-func (noGauge) Inc()                   {}
-func (noGauge) Dec()                   {}
-func (noGauge) Add(float64)            {}
-func (noGauge) SetToCurrentTime()      {}
-func (noGauge) SetDenominator(float64) {}
-
+// ratioedGauge is for the metrics of a queue set.
 type ratioedGauge struct{ fcmetrics.Gauge }
 
 func (ratioedGauge) SetDenominator(float64) {}
-
-func ratioed(g fcmetrics.Gauge) fcmetrics.RatioedGauge {
-	if g == nil {
-		return noGauge{}
-	}
-	return ratioedGauge{g}
-}

@@ -23,9 +23,9 @@ type place struct {
 	refs  int           // who has one or waits for one
 }
 
-// newPlaces returns size places for each flow. waiting, if not nil, is how many wait.
+// newPlaces returns size places for each flow. waiting is how many wait.
 func newPlaces(size int, waiting fcmetrics.Gauge) *places {
-	return &places{size: size, waiting: ratioed(waiting), of: make(map[shares.Flow]*place)}
+	return &places{size: size, waiting: waiting, of: make(map[shares.Flow]*place)}
 }
 
 // enter waits for a place of a flow. It returns false if ctx ends first. leave must be called once in either case.

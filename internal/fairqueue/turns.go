@@ -21,7 +21,7 @@ type Turns struct {
 // that is less, others need not wait for the end of its turns. A queue holds up to queueLength.
 func NewTurns(name string, count, ofTenant, rest, queueLength int) (*Turns, error) {
 	seats, err := New(name, count, queueLength, nil)
-	return &Turns{seats: seats, tenants: newPlaces(ofTenant, nil), users: newPlaces(ofTenant, nil), rest: rest}, err
+	return &Turns{seats: seats, tenants: newPlaces(ofTenant, noGauge()), users: newPlaces(ofTenant, noGauge()), rest: rest}, err
 }
 
 // Run calls work when it is the turn of a flow. The pause comes after Run has returned, and does not end with ctx: whoever
