@@ -3,6 +3,7 @@
 package eventfields
 
 import (
+	"cmp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -52,6 +53,9 @@ func Count(e *corev1.Event) int32 {
 	}
 	return e.Count
 }
+
+// Reporter returns the reporting controller or, without one, the component of the source.
+func Reporter(e *corev1.Event) string { return cmp.Or(e.ReportingController, e.Source.Component) }
 
 // ValidUTF8 returns what of s fits into maxBytes, with the replacement character for what is not
 // UTF-8. An Event has such strings if a client wrote it in protobuf.

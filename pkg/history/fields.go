@@ -1,7 +1,6 @@
 package history
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -138,6 +137,3 @@ func instant(t time.Time) time.Time {
 	}
 	return time.UnixMicro(t.UnixMicro())
 }
-
-// reporterOf is the reporter of an Event in either form of the API.
-func reporterOf(e *corev1.Event) string { return cmp.Or(e.ReportingController, e.Source.Component) }

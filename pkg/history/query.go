@@ -251,7 +251,7 @@ func (s *search) matches(e *corev1.Event) bool {
 	return (q.Namespaces == nil || slices.Contains(q.Namespaces, e.Namespace)) &&
 		sameGroup(q.Object.Group, o.APIVersion) && equalOrEmpty(q.Object.Kind, o.Kind) && equalOrEmpty(q.Object.Namespace, o.Namespace) && equalOrEmpty(q.Object.Name, o.Name) &&
 		equalOrEmpty(string(q.Object.UID), string(o.UID)) &&
-		equalOrEmpty(q.Reason, e.Reason) && equalOrEmpty(q.Type, e.Type) && equalOrEmpty(q.Reporter, reporterOf(e))
+		equalOrEmpty(q.Reason, e.Reason) && equalOrEmpty(q.Type, e.Type) && equalOrEmpty(q.Reporter, eventfields.Reporter(e))
 }
 
 // sameGroup reports whether an object with an apiVersion may be in a group.

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/eventd/eventd/internal/eventfields"
 )
 
 // ownPart is the part of a run from which on a namespace has blocks of its own.
@@ -72,7 +74,7 @@ func (c *codec) fill(b *block, rows []*row) {
 		b.firstTime, b.lastTime = min(b.firstTime, r.time()), max(b.lastTime, r.time())
 		e, o := r.Event, &r.Event.InvolvedObject
 		for of, s := range [facetKinds]string{
-			facetNamespace: e.Namespace, facetReason: e.Reason, facetType: e.Type, facetReporter: reporterOf(e),
+			facetNamespace: e.Namespace, facetReason: e.Reason, facetType: e.Type, facetReporter: eventfields.Reporter(e),
 			facetObject: o.Name, facetObjectUID: string(o.UID),
 		} {
 			facets[c.hash(of, s)] = true

@@ -147,17 +147,9 @@ func (k *key) bytes() int64 {
 	return int64(len(k.namespace) + len(k.tenant) + len(o.Group) + len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.UID))
 }
 
-// reporterOf is the reporting controller, or the component of the source.
-func reporterOf(e *corev1.Event) string {
-	if e.ReportingController != "" {
-		return e.ReportingController
-	}
-	return e.Source.Component
-}
-
 func labelsOf(e *corev1.Event, user string) labels {
 	return labels{
-		eventType: truncate.String(e.Type, maxName), reason: truncate.String(e.Reason, maxName), reporter: truncate.String(reporterOf(e), maxName),
+		eventType: truncate.String(e.Type, maxName), reason: truncate.String(e.Reason, maxName), reporter: truncate.String(eventfields.Reporter(e), maxName),
 		message: truncate.String(e.Message, maxMessage), user: truncate.String(user, maxName), fieldPath: truncate.String(e.InvolvedObject.FieldPath, maxName),
 		combined: strings.HasPrefix(e.Message, identity.CombinedPrefix),
 	}
