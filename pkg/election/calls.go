@@ -19,10 +19,6 @@ type calls struct {
 	busy    chan struct{} // contains one element during a call
 }
 
-func newCalls(lock resourcelock.Interface, timeout time.Duration) *calls {
-	return &calls{lock: lock, timeout: timeout, busy: make(chan struct{}, 1)}
-}
-
 // answer is the result of a call.
 type answer struct {
 	record    *resourcelock.LeaderElectionRecord // of get

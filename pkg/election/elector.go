@@ -75,7 +75,7 @@ func New(o Options) (*Elector, error) {
 	e := &Elector{
 		options:       o,
 		identity:      o.Lock.Identity(),
-		calls:         newCalls(o.Lock, o.RequestTimeout),
+		calls:         &calls{lock: o.Lock, timeout: o.RequestTimeout, busy: make(chan struct{}, 1)},
 		leaderChanged: make(chan struct{}, 1),
 		hints:         make(chan struct{}, 1),
 	}

@@ -90,7 +90,7 @@ func newStorage(i *Intake, a occurrence.API, authz Authorizer) *storage {
 		intake:     i,
 		api:        a,
 		resource:   schema.GroupResource{Group: a.GroupVersion().Group, Resource: resourceName},
-		strategy:   newStrategy(a),
+		strategy:   strategy{ObjectTyper: scheme, api: a},
 		mayCreate:  mayCreate(authz),
 		createOnly: createOnly(authz),
 	}

@@ -31,10 +31,6 @@ var (
 	_ rest.DeclarativeValidationStrategy = strategy{}
 )
 
-func newStrategy(api occurrence.API) strategy {
-	return strategy{ObjectTyper: scheme, api: api}
-}
-
 const (
 	// generatedLength is the number of random characters in a generated name. The apiserver has 5,
 	// and generates another name if there is an object of that name. Here, no process knows all

@@ -8,6 +8,7 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/library"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 )
@@ -91,7 +92,7 @@ func compile(expression string, path *field.Path) (cel.Program, uint64, *field.E
 	case !tree.OutputType().IsExactType(cel.BoolType):
 		return invalid("must be a bool, is %s", tree.OutputType())
 	}
-	cost, err := env.EstimateCost(tree, newEstimator())
+	cost, err := env.EstimateCost(tree, &estimator{library.CostEstimator{SizeEstimator: sizes{}}})
 	switch {
 	case err != nil:
 		return nil, 0, field.InternalError(path, err)

@@ -84,10 +84,6 @@ const (
 // the string at each place, as contains does, which costs the product too. Some functions cost more than one unit.
 type estimator struct{ library.CostEstimator }
 
-func newEstimator() *estimator {
-	return &estimator{library.CostEstimator{SizeEstimator: sizes{}}}
-}
-
 // EstimateCallCost is that of checker.CostEstimator.
 func (e *estimator) EstimateCallCost(function, overload string, target *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	call := e.CostEstimator.EstimateCallCost(function, overload, target, args)

@@ -18,8 +18,6 @@ type stepLog struct {
 // loggedBytes is what a step without texts takes in a stepLog.
 const loggedBytes = int64(unsafe.Sizeof(Step{}) + unsafe.Sizeof(&Step{}))
 
-func newStepLog(maxBytes int64) stepLog { return stepLog{maxBytes: maxBytes} }
-
 // add adds what was done to a number of occurrences.
 func (l *stepLog) add(st *step, occurrences, now int64) {
 	if l.followers == 0 {

@@ -76,7 +76,7 @@ func New(o Options) (*Trail, error) {
 		byName: make(map[string]*trace), namespaces: make(map[string]*namespace),
 		fed: now, all: board{lgKeys: l.lgKeys},
 		observed: increase.New(l.counts), unreported: o.Unreported,
-		log: newStepLog(l.followed),
+		log: stepLog{maxBytes: l.followed},
 	}
 	t.traces = fairlru.New[key, flow](l.steps, t.evicted)
 	t.ranked = fairlru.New[string, struct{}](l.boards, t.boardEvicted)
