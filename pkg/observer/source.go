@@ -63,10 +63,9 @@ func (a apiserver) List(ctx context.Context, limit int64, continueToken string) 
 }
 
 func (a apiserver) Watch(ctx context.Context, resourceVersion string, timeout time.Duration) (watch.Interface, error) {
-	seconds := int64(timeout.Seconds())
 	return a.events.Watch(ctx, metav1.ListOptions{
 		ResourceVersion: resourceVersion,
-		TimeoutSeconds:  &seconds,
+		TimeoutSeconds:  new(int64(timeout.Seconds())),
 		// etcd sends one after 10 minutes without a change. There are no others, as the apiserver
 		// has no watch cache of Events.
 		AllowWatchBookmarks: true,

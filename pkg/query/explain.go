@@ -142,12 +142,10 @@ func stepOf(s *trail.Step) v1alpha1.Step {
 		Type: s.Type, Reason: s.Reason, Message: s.Message, Reporter: s.Reporter,
 	}
 	if !s.First.Equal(s.Time) {
-		first := metav1.NewMicroTime(s.First)
-		out.First = &first
+		out.First = new(metav1.NewMicroTime(s.First))
 	}
 	if !s.Until.IsZero() {
-		until := metav1.NewMicroTime(s.Until)
-		out.Until = &until
+		out.Until = new(metav1.NewMicroTime(s.Until))
 	}
 	return out
 }

@@ -82,8 +82,7 @@ func (f *figures) read() (*reading, error) {
 		next.families[family.GetName()] = family
 	}
 	if len(f.before) > 0 {
-		oldest := f.before[0] // it is at least gatherPeriod old
-		next.before = &oldest
+		next.before = new(f.before[0]) // the oldest one is at least gatherPeriod old
 	}
 	f.last = next
 	return next, nil
@@ -196,8 +195,7 @@ func (r *reading) rate(family *dto.MetricFamily, m *dto.Metric, value float64) *
 	if value < former {
 		return nil // it was removed, and is a new one
 	}
-	rate := (value - former) / r.at.Sub(r.before.at).Seconds()
-	return &rate
+	return new((value - former) / r.at.Sub(r.before.at).Seconds())
 }
 
 // valueOf returns the value of a counter or gauge, if JSON has it.

@@ -72,8 +72,7 @@ func (a *API) historyStatus() *v1alpha1.HistoryStatus {
 	h := a.options.History.Status()
 	out := &v1alpha1.HistoryStatus{Versions: h.Versions, Bytes: h.Bytes, MaxBytes: h.MaxBytes, Connected: h.Connected}
 	if !h.KnownSince.IsZero() {
-		since := metav1.NewMicroTime(h.KnownSince)
-		out.KnownSince = &since
+		out.KnownSince = new(metav1.NewMicroTime(h.KnownSince))
 	}
 	return out
 }

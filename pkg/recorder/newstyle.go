@@ -101,8 +101,7 @@ func (r *EventsRecorder) relatedTo(related runtime.Object) *corev1.ObjectReferen
 		r.repairs.count(repairRelatedLeftOut)
 		return nil
 	}
-	ref := o.reference()
-	return &ref
+	return new(o.reference())
 }
 
 // newStyle builds a new-style Event.

@@ -18,8 +18,7 @@ func Redact(event *corev1.Event, fields []string) *corev1.Event {
 	}
 	out := *event
 	if out.Related != nil {
-		related := *out.Related
-		out.Related = &related
+		out.Related = new(*out.Related)
 	}
 	for _, name := range fields {
 		of, key := v1alpha1.RedactedKey(name)

@@ -258,8 +258,7 @@ func (at *ranked) topItem(by dimension) TopItem {
 	case byNamespace:
 		item.Namespace = valid(s.namespace)
 	default:
-		object := reference(s.object)
-		item.Object = &object
+		item.Object = new(reference(s.object))
 	}
 	return item
 }

@@ -64,8 +64,7 @@ func (c *configuration) loaded(err error) {
 		c.current.Error = err.Error()
 	case !c.inForce:
 	case c.current.Hash != hash:
-		now := metav1.Now()
-		c.current.Hash, c.current.LoadedAt = hash, &now
+		c.current.Hash, c.current.LoadedAt = hash, new(metav1.Now())
 		fallthrough
 	default:
 		c.current.Error = ""

@@ -170,8 +170,7 @@ func (f *follower) replica(name string, now time.Time, mirrors bool) v1alpha1.Re
 		r.Follows = new(f.sessions > 0)
 	}
 	if !f.reported.IsZero() && f.silent(now) {
-		since := metav1.NewTime(f.reported)
-		r.Ready, r.Reason, r.UnknownSince = nil, "", &since
+		r.Ready, r.Reason, r.UnknownSince = nil, "", new(metav1.NewTime(f.reported))
 	}
 	return r
 }

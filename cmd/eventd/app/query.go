@@ -79,8 +79,7 @@ func (p *process) state() []byte {
 const maxReason = 1 << 10
 
 func (p *process) replica() v1alpha1.Replica {
-	started := metav1.NewTime(p.started)
-	r := v1alpha1.Replica{Identity: p.identity(), Role: roleAlone, Version: Version(), Started: &started}
+	r := v1alpha1.Replica{Identity: p.identity(), Role: roleAlone, Version: Version(), Started: new(metav1.NewTime(p.started))}
 	if p.elector != nil {
 		r.Role = roleStandby
 		if p.elector.Leading() {
@@ -88,8 +87,7 @@ func (p *process) replica() v1alpha1.Replica {
 		}
 	}
 	err := p.checkReady()
-	ready := err == nil
-	if r.Ready = &ready; err != nil {
+	if r.Ready = new(err == nil); err != nil {
 		r.Reason = eventfields.ValidUTF8(err.Error(), maxReason)
 	}
 	return r
@@ -126,12 +124,10 @@ func (d *delivering) receivers() (out []v1alpha1.ReceiverStatus) {
 	for _, s := range d.delivery.Snapshot() {
 		r := v1alpha1.ReceiverStatus{Name: s.Name, State: string(s.State), LastError: s.LastError, Cursor: s.Cursor.ResourceVersion}
 		if !s.Until.IsZero() {
-			until := metav1.NewTime(s.Until)
-			r.Until = &until
+			r.Until = new(metav1.NewTime(s.Until))
 		}
 		if !s.FailedAt.IsZero() {
-			at := metav1.NewTime(s.FailedAt)
-			r.FailedAt = &at
+			r.FailedAt = new(metav1.NewTime(s.FailedAt))
 		}
 		out = append(out, r)
 	}
