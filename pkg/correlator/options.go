@@ -1,14 +1,13 @@
 package correlator
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/violations"
 )
 
 // MaxHeartbeat is the upper bound of Options.Heartbeat.
@@ -75,11 +74,9 @@ func DefaultOptions() Options {
 
 // Validate returns an error that names every invalid field.
 func (o *Options) Validate() error {
-	var errs []error
+	var v violations.List
 	positive := func(field string, ok bool, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s must be greater than 0, not %v", field, value))
-		}
+		v.AddIf(!ok, "%s must be greater than 0, not %v", field, value)
 	}
 	positive("CacheSize", o.CacheSize > 0, o.CacheSize)
 	positive("MaxSeries", o.MaxSeries > 0, o.MaxSeries)
@@ -88,10 +85,8 @@ func (o *Options) Validate() error {
 	positive("MaxMessages", o.MaxMessages > 0, o.MaxMessages)
 	positive("Interval", o.Interval > 0, o.Interval)
 	positive("Heartbeat", o.Heartbeat > 0, o.Heartbeat)
-	if o.Heartbeat > MaxHeartbeat {
-		errs = append(errs, fmt.Errorf("%s must be at most %v, not %v", "Heartbeat", MaxHeartbeat, o.Heartbeat))
-	}
-	return errors.Join(errs...)
+	v.AddIf(o.Heartbeat > MaxHeartbeat, "Heartbeat must be at most %v, not %v", MaxHeartbeat, o.Heartbeat)
+	return v.Err()
 }
 
 // subjectKey calls SubjectKey. It returns false if that is nil or panics.

@@ -2,13 +2,13 @@ package election
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/eventd/eventd/internal/violations"
 )
 
 // JitterFactor is the maximum ratio of a standby's wait between two reads to
@@ -81,28 +81,23 @@ func DefaultOptions() Options {
 
 // Validate returns all violations as one error. Each names its field.
 func (o *Options) Validate() error {
-	var errs []error
-	addIf := func(wrong bool, format string, args ...any) {
-		if wrong {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	addIf(o.Lock == nil, "Lock must be set")
-	addIf(o.Lock != nil && o.Lock.Identity() == "", "Lock must have an identity")
+	var v violations.List
+	v.AddIf(o.Lock == nil, "Lock must be set")
+	v.AddIf(o.Lock != nil && o.Lock.Identity() == "", "Lock must have an identity")
 	// A Lease stores seconds in 32 bits.
-	addIf(o.LeaseDuration <= 0 || o.LeaseDuration%time.Second != 0 || o.LeaseDuration/time.Second > math.MaxInt32,
+	v.AddIf(o.LeaseDuration <= 0 || o.LeaseDuration%time.Second != 0 || o.LeaseDuration/time.Second > math.MaxInt32,
 		"LeaseDuration must be a whole number of seconds, and at least 1s, got %s", o.LeaseDuration)
-	addIf(o.LeaseDuration <= o.RenewDeadline,
+	v.AddIf(o.LeaseDuration <= o.RenewDeadline,
 		"LeaseDuration must be greater than RenewDeadline (%s), got %s", o.RenewDeadline, o.LeaseDuration)
-	addIf(o.RenewDeadline <= jittered(o.RetryPeriod),
+	v.AddIf(o.RenewDeadline <= jittered(o.RetryPeriod),
 		"RenewDeadline must be greater than %.1f times RetryPeriod (%s), got %s", JitterFactor, o.RetryPeriod, o.RenewDeadline)
-	addIf(o.RetryPeriod <= 0, "RetryPeriod must be greater than 0, got %s", o.RetryPeriod)
-	addIf(o.RequestTimeout <= 0, "RequestTimeout must be greater than 0, got %s", o.RequestTimeout)
-	addIf(o.RequestTimeout >= o.RenewDeadline,
+	v.AddIf(o.RetryPeriod <= 0, "RetryPeriod must be greater than 0, got %s", o.RetryPeriod)
+	v.AddIf(o.RequestTimeout <= 0, "RequestTimeout must be greater than 0, got %s", o.RequestTimeout)
+	v.AddIf(o.RequestTimeout >= o.RenewDeadline,
 		"RequestTimeout must be less than RenewDeadline (%s), got %s", o.RenewDeadline, o.RequestTimeout)
-	addIf(o.ReleaseTimeout <= 0, "ReleaseTimeout must be greater than 0, got %s", o.ReleaseTimeout)
-	addIf(o.OnLost != StandBy && o.OnLost != Exit, "OnLost must be %q or %q, got %q", StandBy, Exit, o.OnLost)
-	return errors.Join(errs...)
+	v.AddIf(o.ReleaseTimeout <= 0, "ReleaseTimeout must be greater than 0, got %s", o.ReleaseTimeout)
+	v.AddIf(o.OnLost != StandBy && o.OnLost != Exit, "OnLost must be %q or %q, got %q", StandBy, Exit, o.OnLost)
+	return v.Err()
 }
 
 // jittered returns the maximum of a period with jitter.

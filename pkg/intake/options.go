@@ -1,12 +1,10 @@
 package intake
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/internal/violations"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -59,13 +57,9 @@ func DefaultOptions() Options {
 
 // Validate returns an error that names each invalid field.
 func (o *Options) Validate() error {
-	var errs []error
-	if o.Record == nil {
-		errs = append(errs, fmt.Errorf("%s is required", "Record"))
-	}
-	if o.Rules != nil && o.Filter == nil {
-		errs = append(errs, fmt.Errorf("%s is required", "Filter, with Rules,"))
-	}
+	var v violations.List
+	v.AddIf(o.Record == nil, "Record is required")
+	v.AddIf(o.Rules != nil && o.Filter == nil, "Filter, with Rules, is required")
 	for _, limit := range []struct {
 		field string
 		value int64
@@ -76,9 +70,7 @@ func (o *Options) Validate() error {
 		{"MaxViewBytes", o.MaxViewBytes},
 		{"MaxUnreadBytes", o.MaxUnreadBytes},
 	} {
-		if limit.value <= 0 {
-			errs = append(errs, fmt.Errorf("%s must be greater than 0, not %d", limit.field, limit.value))
-		}
+		v.AddIf(limit.value <= 0, "%s must be greater than 0, not %d", limit.field, limit.value)
 	}
-	return errors.Join(errs...)
+	return v.Err()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
 
+	"github.com/eventd/eventd/internal/violations"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -87,28 +87,15 @@ type ServerOptions struct {
 }
 
 func (o *ServerOptions) validate() error {
-	var errs []error
-	for _, required := range []struct {
-		field   string
-		missing bool
-	}{
-		{"Intake", o.Intake == nil},
-		{"Authenticator", o.Authenticator == nil},
-		{"Authorizer", o.Authorizer == nil},
-		{"Forwarder, with Replication,", o.Replication != nil && o.Forwarder == nil},
-		{"Forwarder, with ReplicaState,", o.ReplicaState != nil && o.Forwarder == nil},
-	} {
-		if required.missing {
-			errs = append(errs, fmt.Errorf("%s is required", required.field))
-		}
-	}
-	if !(o.AccessReviewQPS >= 0) {
-		errs = append(errs, fmt.Errorf("AccessReviewQPS must not be negative, but is %v", o.AccessReviewQPS))
-	}
-	if o.MaxInFlight < 0 {
-		errs = append(errs, fmt.Errorf("MaxInFlight must not be negative, but is %d", o.MaxInFlight))
-	}
-	return errors.Join(errs...)
+	var v violations.List
+	v.AddIf(o.Intake == nil, "Intake is required")
+	v.AddIf(o.Authenticator == nil, "Authenticator is required")
+	v.AddIf(o.Authorizer == nil, "Authorizer is required")
+	v.AddIf(o.Replication != nil && o.Forwarder == nil, "Forwarder, with Replication, is required")
+	v.AddIf(o.ReplicaState != nil && o.Forwarder == nil, "Forwarder, with ReplicaState, is required")
+	v.AddIf(!(o.AccessReviewQPS >= 0), "AccessReviewQPS must not be negative, but is %v", o.AccessReviewQPS)
+	v.AddIf(o.MaxInFlight < 0, "MaxInFlight must not be negative, but is %d", o.MaxInFlight)
+	return v.Err()
 }
 
 // NewHandler returns the handler of a server: the apiserver's filters around the Events

@@ -2,9 +2,10 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
+
+	"github.com/eventd/eventd/internal/violations"
 )
 
 // Options of a Manager. Begin with DefaultOptions.
@@ -36,34 +37,17 @@ func DefaultOptions() Options {
 
 // Validate returns all violations as one error. Each names its field.
 func (o *Options) Validate() error {
-	errs := []error{validateComponents(o.Components)}
-	if o.StopGracePeriod <= 0 {
-		errs = append(errs, fmt.Errorf("StopGracePeriod must be greater than 0, got %s", o.StopGracePeriod))
-	}
-	if o.DrainGracePeriod <= 0 {
-		errs = append(errs, fmt.Errorf("DrainGracePeriod must be greater than 0, got %s", o.DrainGracePeriod))
-	}
-	return errors.Join(errs...)
-}
-
-func validateComponents(components []Component) error {
-	var errs []error
+	var v violations.List
 	names := make(map[string]bool)
-	for i, c := range components {
+	for i, c := range o.Components {
 		field := fmt.Sprintf("Components[%d]", i)
-		switch {
-		case c.Name == "":
-			errs = append(errs, fmt.Errorf("%s.Name must not be empty", field))
-		case names[c.Name]:
-			errs = append(errs, fmt.Errorf("%s.Name must be unique, got %q again", field, c.Name))
-		}
+		v.AddIf(c.Name == "", "%s.Name must not be empty", field)
+		v.AddIf(c.Name != "" && names[c.Name], "%s.Name must be unique, got %q again", field, c.Name)
 		names[c.Name] = true
-		if c.Run == nil {
-			errs = append(errs, fmt.Errorf("%s.Run of %q must be set", field, c.Name))
-		}
-		if c.Drain != nil && !c.NeedsLeadership {
-			errs = append(errs, fmt.Errorf("%s.Drain of %q must not be set without NeedsLeadership", field, c.Name))
-		}
+		v.AddIf(c.Run == nil, "%s.Run of %q must be set", field, c.Name)
+		v.AddIf(c.Drain != nil && !c.NeedsLeadership, "%s.Drain of %q must not be set without NeedsLeadership", field, c.Name)
 	}
-	return errors.Join(errs...)
+	v.AddIf(o.StopGracePeriod <= 0, "StopGracePeriod must be greater than 0, got %s", o.StopGracePeriod)
+	v.AddIf(o.DrainGracePeriod <= 0, "DrainGracePeriod must be greater than 0, got %s", o.DrainGracePeriod)
+	return v.Err()
 }

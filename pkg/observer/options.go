@@ -1,8 +1,7 @@
 package observer
 
 import (
-	"errors"
-	"fmt"
+	"github.com/eventd/eventd/internal/violations"
 )
 
 const (
@@ -32,15 +31,10 @@ type Options struct {
 
 // validate returns what is wrong with the options, after defaults.
 func (o *Options) validate() error {
-	var errs []error
-	if o.Source == nil {
-		errs = append(errs, errors.New("the source is missing"))
-	}
-	if o.MaxBytes < MinMaxBytes {
-		errs = append(errs, fmt.Errorf("the buffer must have at least %d bytes, not %d", int64(MinMaxBytes), o.MaxBytes))
-	}
-	if rv := o.Start.ResourceVersion; rv != "" && !valid(rv) {
-		errs = append(errs, fmt.Errorf("%q is not a resourceVersion to start after", rv))
-	}
-	return errors.Join(errs...)
+	var v violations.List
+	v.AddIf(o.Source == nil, "the source is missing")
+	v.AddIf(o.MaxBytes < MinMaxBytes, "the buffer must have at least %d bytes, not %d", int64(MinMaxBytes), o.MaxBytes)
+	rv := o.Start.ResourceVersion
+	v.AddIf(rv != "" && !valid(rv), "%q is not a resourceVersion to start after", rv)
+	return v.Err()
 }

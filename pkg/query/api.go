@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/internal/notify"
+	"github.com/eventd/eventd/internal/violations"
 	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -63,16 +63,10 @@ type Options struct {
 }
 
 func (o *Options) validate() error {
-	var errs []error
-	for _, required := range []struct {
-		field   string
-		missing bool
-	}{{"Gatherer", o.Gatherer == nil}, {"Status", o.Status == nil}} {
-		if required.missing {
-			errs = append(errs, fmt.Errorf("%s is required", required.field))
-		}
-	}
-	return errors.Join(errs...)
+	var v violations.List
+	v.AddIf(o.Gatherer == nil, "Gatherer is required")
+	v.AddIf(o.Status == nil, "Status is required")
+	return v.Err()
 }
 
 // API answers queries: it is intake.Queries. Make it with New.

@@ -1,12 +1,12 @@
 package sink
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/eventd/eventd/internal/violations"
 	"github.com/eventd/eventd/pkg/sink/internal/replication"
 )
 
@@ -108,29 +108,24 @@ func (o *Options) HeldBytes() int64 {
 
 // Validate returns an error that names each invalid field, or nil.
 func (o *Options) Validate() error {
-	var errs []error
-	require := func(ok bool, field, rule string, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s must %s, got %v", field, rule, value))
-		}
-	}
+	var v violations.List
 	const positive, notNegative = "be greater than 0", "not be negative"
-	require(o.Concurrency > 0, "Concurrency", positive, o.Concurrency)
-	require(o.Concurrency <= MaxConcurrency, "Concurrency", fmt.Sprintf("be at most %d", MaxConcurrency), o.Concurrency)
-	require(o.MinConcurrency > 0, "MinConcurrency", positive, o.MinConcurrency)
-	require(o.SlowAnswer > 0, "SlowAnswer", positive, o.SlowAnswer)
-	require(o.NamespaceRefusedFor >= 0, "NamespaceRefusedFor", notNegative, o.NamespaceRefusedFor)
-	require(o.QPS > 0, "QPS", positive, o.QPS)
-	require(o.Burst > 0, "Burst", positive, o.Burst)
-	require(o.RequestTimeout > 0, "RequestTimeout", positive, o.RequestTimeout)
-	require(o.RetryBaseDelay > 0, "RetryBaseDelay", positive, o.RetryBaseDelay)
-	require(o.RetryMaxDelay >= o.RetryBaseDelay, "RetryMaxDelay", fmt.Sprintf("be at least RetryBaseDelay (%v)", o.RetryBaseDelay), o.RetryMaxDelay)
-	require(o.RetryFor > 0, "RetryFor", positive, o.RetryFor)
-	require(o.ForbiddenFor >= 0, "ForbiddenFor", notNegative, o.ForbiddenFor)
-	require(o.MaxPendingSeries > 0, "MaxPendingSeries", positive, o.MaxPendingSeries)
-	require(o.MaxPendingBytes > 0, "MaxPendingBytes", positive, o.MaxPendingBytes)
-	require(o.MaxIdleSeries > 0, "MaxIdleSeries", positive, o.MaxIdleSeries)
-	require(o.Acknowledge <= AcknowledgeReceived, "Acknowledge", "be one of the constants", o.Acknowledge)
-	require(o.Acknowledge != AcknowledgeReplicated || o.Holdings != nil, "Acknowledge", "not be AcknowledgeReplicated without Holdings", o.Acknowledge)
-	return errors.Join(errs...)
+	v.Require(o.Concurrency > 0, "Concurrency", positive, o.Concurrency)
+	v.Require(o.Concurrency <= MaxConcurrency, "Concurrency", fmt.Sprintf("be at most %d", MaxConcurrency), o.Concurrency)
+	v.Require(o.MinConcurrency > 0, "MinConcurrency", positive, o.MinConcurrency)
+	v.Require(o.SlowAnswer > 0, "SlowAnswer", positive, o.SlowAnswer)
+	v.Require(o.NamespaceRefusedFor >= 0, "NamespaceRefusedFor", notNegative, o.NamespaceRefusedFor)
+	v.Require(o.QPS > 0, "QPS", positive, o.QPS)
+	v.Require(o.Burst > 0, "Burst", positive, o.Burst)
+	v.Require(o.RequestTimeout > 0, "RequestTimeout", positive, o.RequestTimeout)
+	v.Require(o.RetryBaseDelay > 0, "RetryBaseDelay", positive, o.RetryBaseDelay)
+	v.Require(o.RetryMaxDelay >= o.RetryBaseDelay, "RetryMaxDelay", fmt.Sprintf("be at least RetryBaseDelay (%v)", o.RetryBaseDelay), o.RetryMaxDelay)
+	v.Require(o.RetryFor > 0, "RetryFor", positive, o.RetryFor)
+	v.Require(o.ForbiddenFor >= 0, "ForbiddenFor", notNegative, o.ForbiddenFor)
+	v.Require(o.MaxPendingSeries > 0, "MaxPendingSeries", positive, o.MaxPendingSeries)
+	v.Require(o.MaxPendingBytes > 0, "MaxPendingBytes", positive, o.MaxPendingBytes)
+	v.Require(o.MaxIdleSeries > 0, "MaxIdleSeries", positive, o.MaxIdleSeries)
+	v.Require(o.Acknowledge <= AcknowledgeReceived, "Acknowledge", "be one of the constants", o.Acknowledge)
+	v.Require(o.Acknowledge != AcknowledgeReplicated || o.Holdings != nil, "Acknowledge", "not be AcknowledgeReplicated without Holdings", o.Acknowledge)
+	return v.Err()
 }

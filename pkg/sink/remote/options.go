@@ -1,12 +1,12 @@
 package remote
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/eventd/eventd/internal/violations"
 	"github.com/eventd/eventd/pkg/batch"
 )
 
@@ -59,24 +59,19 @@ func DefaultOptions() Options {
 
 // Validate returns an error that names each invalid field, or nil.
 func (o *Options) Validate() error {
-	var errs []error
-	require := func(ok bool, field, rule string, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s must %s, got %v", field, rule, value))
-		}
-	}
+	var v violations.List
 	const positive, notNegative = "be greater than 0", "not be negative"
-	require(o.Delay >= 0, "Delay", notNegative, o.Delay)
-	require(o.MaxItems > 0, "MaxItems", positive, o.MaxItems)
-	require(o.MaxItems <= batch.MaxItems, "MaxItems", fmt.Sprintf("be at most %d", batch.MaxItems), o.MaxItems)
-	require(o.MaxBytes > 0, "MaxBytes", positive, o.MaxBytes)
-	require(o.Concurrency > 0, "Concurrency", positive, o.Concurrency)
-	require(o.RequestTimeout > 0, "RequestTimeout", positive, o.RequestTimeout)
-	require(o.RetryBaseDelay > 0, "RetryBaseDelay", positive, o.RetryBaseDelay)
-	require(o.RetryMaxDelay >= o.RetryBaseDelay, "RetryMaxDelay", fmt.Sprintf("be at least RetryBaseDelay (%v)", o.RetryBaseDelay), o.RetryMaxDelay)
-	require(o.RetryFor > 0, "RetryFor", positive, o.RetryFor)
-	require(o.ForbiddenFor >= 0, "ForbiddenFor", notNegative, o.ForbiddenFor)
-	require(o.MaxPendingItems > 0, "MaxPendingItems", positive, o.MaxPendingItems)
-	require(o.MaxPendingBytes > 0, "MaxPendingBytes", positive, o.MaxPendingBytes)
-	return errors.Join(errs...)
+	v.Require(o.Delay >= 0, "Delay", notNegative, o.Delay)
+	v.Require(o.MaxItems > 0, "MaxItems", positive, o.MaxItems)
+	v.Require(o.MaxItems <= batch.MaxItems, "MaxItems", fmt.Sprintf("be at most %d", batch.MaxItems), o.MaxItems)
+	v.Require(o.MaxBytes > 0, "MaxBytes", positive, o.MaxBytes)
+	v.Require(o.Concurrency > 0, "Concurrency", positive, o.Concurrency)
+	v.Require(o.RequestTimeout > 0, "RequestTimeout", positive, o.RequestTimeout)
+	v.Require(o.RetryBaseDelay > 0, "RetryBaseDelay", positive, o.RetryBaseDelay)
+	v.Require(o.RetryMaxDelay >= o.RetryBaseDelay, "RetryMaxDelay", fmt.Sprintf("be at least RetryBaseDelay (%v)", o.RetryBaseDelay), o.RetryMaxDelay)
+	v.Require(o.RetryFor > 0, "RetryFor", positive, o.RetryFor)
+	v.Require(o.ForbiddenFor >= 0, "ForbiddenFor", notNegative, o.ForbiddenFor)
+	v.Require(o.MaxPendingItems > 0, "MaxPendingItems", positive, o.MaxPendingItems)
+	v.Require(o.MaxPendingBytes > 0, "MaxPendingBytes", positive, o.MaxPendingBytes)
+	return v.Err()
 }
