@@ -108,15 +108,8 @@ func (s *Sink) SetLeading(leading bool) {
 func (s *Sink) adoptWhenNeeded(ctx context.Context) {
 	defer close(s.adoptions.ended)
 	holdings := s.options.Holdings.held
-	changed, cancel := holdings.Watch()
-	defer cancel()
 	for {
-		select {
-		case <-changed:
-		case <-s.adoptions.wake:
-		case <-ctx.Done():
-			return
-		}
+		changed := holdings.Changed()
 		out, begun := s.updateAdoptions(holdings)
 		s.count(out)
 		for _, h := range begun {
@@ -130,6 +123,12 @@ func (s *Sink) adoptWhenNeeded(ctx context.Context) {
 		}
 		for _, c := range s.finishAdoptions(holdings) {
 			s.errorLog.adopted(c)
+		}
+		select {
+		case <-changed:
+		case <-s.adoptions.wake:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package replication
 
-import "github.com/eventd/eventd/pkg/sink/internal/counter"
+import (
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+)
 
 // incoming is the stream from a contributor that this process follows.
 type incoming struct {
@@ -22,7 +24,7 @@ func (h *Holdings) open(c counter.Contributor, snapshotBytes int64) (*incoming, 
 	}
 	of := h.get(c)
 	of.open = true
-	h.notify()
+	h.changes.Notify()
 	return &incoming{stage: stage{h, c, make(Mirror)}}, nil
 }
 
@@ -95,7 +97,7 @@ func (in *incoming) close() {
 		of.open = false
 	}
 	h.dropEmpty()
-	h.notify()
+	h.changes.Notify()
 }
 
 // arrival is a handover that arrives.
@@ -156,7 +158,7 @@ func (a *arrival) keep(upTo uint64) bool {
 	h.release(of.Series)
 	of.Position, of.UpTo, of.Series = a.position, upTo, a.mirror
 	h.dropEmpty()
-	h.notify()
+	h.changes.Notify()
 	return true
 }
 

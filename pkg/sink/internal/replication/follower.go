@@ -147,10 +147,9 @@ func (f *follower) answered(a *answer) {
 
 // write sends acknowledgements and handovers.
 func (f *follower) write(ctx context.Context) error {
-	changed, cancel := f.holdings.Watch()
-	defer cancel()
 	to := newEncoder(f.session)
 	for {
+		changed := f.holdings.Changed()
 		if err := f.sendAck(to); err != nil {
 			return err
 		}

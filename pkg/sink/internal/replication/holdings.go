@@ -20,8 +20,8 @@ type Holdings struct {
 	max, bytes  int64
 	occurrences int64
 	of          map[counter.Contributor]*holding
-	now         uint64 // counts changes
-	watchers    map[chan struct{}]struct{}
+	now         uint64          // counts changes
+	changes     notify.Notifier // which contributors are held or have open streams
 }
 
 // holding is what is held of one contributor.
@@ -61,7 +61,7 @@ func (s *HeldSeries) Pending() PendingSeries {
 
 // NewHoldings returns empty Holdings with a limit.
 func NewHoldings(maxBytes int64) *Holdings {
-	return &Holdings{max: maxBytes, of: make(map[counter.Contributor]*holding), watchers: make(map[chan struct{}]struct{})}
+	return &Holdings{max: maxBytes, of: make(map[counter.Contributor]*holding)}
 }
 
 // Usage returns the weight of what is held, and its memory.
@@ -71,27 +71,9 @@ func (h *Holdings) Usage() (occurrences, bytes int64) {
 	return h.occurrences, h.bytes
 }
 
-// Watch returns a channel that gets a value after each change of which contributors are held or
-// have open streams. cancel must be called in the end.
-func (h *Holdings) Watch() (changed <-chan struct{}, cancel func()) {
-	c := make(chan struct{}, 1)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.watchers[c] = struct{}{}
-	c <- struct{}{}
-	return c, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.watchers, c)
-	}
-}
-
-// notify wakes the watchers. The mutex must be held.
-func (h *Holdings) notify() {
-	for c := range h.watchers {
-		notify.Wake(c)
-	}
-}
+// Changed returns a channel that is closed at the next change of which contributors are held or
+// have open streams.
+func (h *Holdings) Changed() <-chan struct{} { return h.changes.Changed() }
 
 // Ended returns what is held of the contributors from which no stream is open, the one that
 // changed last at the end.
@@ -127,7 +109,7 @@ func (h *Holdings) Release(c counter.Contributor, position uint64) {
 		h.release(of.Series)
 		of.Series = nil
 		h.dropEmpty()
-		h.notify()
+		h.changes.Notify()
 	}
 }
 
@@ -137,7 +119,7 @@ func (h *Holdings) accepted(m Mark, over *follower) {
 	defer h.mu.Unlock()
 	if of := h.of[m.Contributor]; of != nil && of.Position == m.Position {
 		of.acceptedOver = over
-		h.notify()
+		h.changes.Notify()
 	}
 }
 
@@ -156,16 +138,7 @@ func (h *Holdings) sessionEnded(over *follower) {
 // accepted by a leader with which a session is. Otherwise it returns the error of the context when
 // that ends.
 func (h *Holdings) AwaitHandover(ctx context.Context) error {
-	changed, cancel := h.Watch()
-	defer cancel()
-	for !h.isHandedOver() {
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+	return h.changes.Await(ctx, h.isHandedOver)
 }
 
 func (h *Holdings) isHandedOver() bool {
