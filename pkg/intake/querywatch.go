@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/responsestart"
 	"github.com/eventd/eventd/internal/sleep"
 )
 
@@ -19,7 +20,7 @@ const authenticationPeriod = reviewTTL
 // nothing of the request is in flight any more.
 func (q *queries) watch(resource string, f flow, answer http.HandlerFunc) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, req *http.Request) {
-		w = &countedResponse{ResponseWriter: w, count: func(code int) { q.count(resource, code) }}
+		w = &responsestart.Writer{ResponseWriter: w, Begin: func(code int) { q.count(resource, code) }}
 		if !q.watches.Acquire(f, 1) {
 			q.control.metrics.refused.WithLabelValues(refusedShare).Inc()
 			refuse(w, inJSON(req), tooMany(refusedShare))
@@ -75,30 +76,3 @@ func (q *queries) authentic(ctx context.Context, c *call) bool {
 	_, ok, err := q.authn.AuthenticateRequest(again)
 	return ok || err != nil && (errors.Is(err, errReviews) || Undecided(err))
 }
-
-// countedResponse counts the status code of the response to a watch, when that begins.
-type countedResponse struct {
-	http.ResponseWriter
-	count func(code int)
-	begun bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (r *countedResponse) WriteHeader(code int) {
-	if !r.begun && code >= http.StatusOK {
-		r.begun = true
-		r.count(code)
-	}
-	r.ResponseWriter.WriteHeader(code)
-}
-
-// Write implements http.ResponseWriter.
-func (r *countedResponse) Write(p []byte) (int, error) {
-	if !r.begun {
-		r.WriteHeader(http.StatusOK)
-	}
-	return r.ResponseWriter.Write(p)
-}
-
-// Unwrap is for http.ResponseController.
-func (r *countedResponse) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -8,6 +8,8 @@ import (
 	endpointfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/eventd/eventd/internal/responsestart"
 )
 
 // warnings are those of one request. When the time of a request is over, a handler of k8s.io/apiserver responds, and the
@@ -29,7 +31,7 @@ func withWarnings(next http.Handler) http.Handler {
 		carrier := http.HandlerFunc(func(_ http.ResponseWriter, inner *http.Request) { ws.recorder = inner.Context() })
 		endpointfilters.WithWarningRecorder(carrier).ServeHTTP(headerOnly(ws.header), req)
 		defer ws.addTo(w.Header())
-		response := &warningResponse{ResponseWriter: w, warnings: ws}
+		response := &responsestart.Writer{ResponseWriter: w, Begin: func(int) { ws.addTo(w.Header()) }}
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(response), req.WithContext(warning.WithWarningRecorder(req.Context(), ws)))
 	})
 }
@@ -54,24 +56,6 @@ func (w *warnings) addTo(header http.Header) {
 	for name, values := range w.header {
 		header[name] = append(header[name], values...)
 	}
-}
-
-// warningResponse adds the warnings before the response.
-type warningResponse struct {
-	http.ResponseWriter
-	warnings *warnings
-}
-
-func (r *warningResponse) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-func (r *warningResponse) WriteHeader(code int) {
-	r.warnings.addTo(r.Header())
-	r.ResponseWriter.WriteHeader(code)
-}
-
-func (r *warningResponse) Write(b []byte) (int, error) {
-	r.warnings.addTo(r.Header())
-	return r.ResponseWriter.Write(b)
 }
 
 // headerOnly is a response that is only a header.

@@ -5,21 +5,15 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
+	"github.com/eventd/eventd/internal/responsestart"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
-// drainingWriter drains a connection during a shutdown: the client opens another one
+// withConnectionDraining drains connections during a shutdown: the client opens another one
 // for its next request. A Service keeps established connections, and a client that
 // still uses one when the listener closes may find it reset. HTTP/1.1 closes the
 // connection after the answer. HTTP/2 sends GOAWAY and closes the connection after
-// the last answer in flight.
-type drainingWriter struct {
-	http.ResponseWriter
-	shutdown <-chan struct{}
-	written  bool
-}
-
-// withConnectionDraining must wrap all handlers that set connection headers.
+// the last answer in flight. It must wrap all handlers that set connection headers.
 //
 // Connections of other replicas are not drained: replicas follow the Lease. If a
 // leader closed each connection after its first answer during a handover, their
@@ -30,31 +24,13 @@ func withConnectionDraining(next http.Handler, shutdown <-chan struct{}) http.Ha
 			next.ServeHTTP(w, req)
 			return
 		}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&drainingWriter{ResponseWriter: w, shutdown: shutdown}), req)
+		draining := &responsestart.Writer{ResponseWriter: w, Begin: func(int) {
+			select {
+			case <-shutdown:
+				w.Header().Set("Connection", "close")
+			default:
+			}
+		}}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(draining), req)
 	})
-}
-
-func (w *drainingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *drainingWriter) WriteHeader(code int) {
-	w.setHeader()
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *drainingWriter) Write(b []byte) (int, error) {
-	w.setHeader()
-	return w.ResponseWriter.Write(b)
-}
-
-// setHeader sets the header before the first write.
-func (w *drainingWriter) setHeader() {
-	if w.written {
-		return
-	}
-	w.written = true
-	select {
-	case <-w.shutdown:
-		w.Header().Set("Connection", "close")
-	default:
-	}
 }
