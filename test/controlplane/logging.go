@@ -24,6 +24,9 @@ func setUpLogging(config *logsapi.LoggingConfiguration, gate featuregate.Feature
 		"legacy_stderr_threshold_behavior": "false",
 		"stderrthreshold":                  "ERROR",
 	} {
+		if fs.Lookup(name) == nil {
+			continue // klog until Kubernetes 1.35 has no legacy behavior
+		}
 		if err := fs.Set(name, value); err != nil {
 			return err
 		}
