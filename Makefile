@@ -89,6 +89,9 @@ SOAKFLAGS ?=
 HAFLAGS ?=
 SOAKTIMEOUT ?= 3h
 
+# make versions: flags such as -only=v1.35.
+VERSIONSFLAGS ?=
+
 # make bench-delivery: flags such as -only=faults, -minutes=3 and -turns=3.
 BENCHFLAGS ?=
 
@@ -242,6 +245,11 @@ soak: ## the runs under faults, through failovers and of random histories in ful
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/soak test -count=1 -timeout $(SOAKTIMEOUT) -soak -seeds=200 $(SOAKFLAGS)
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/ha test -count=1 -timeout $(SOAKTIMEOUT) -soak $(HAFLAGS)
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C cmd/eventd/app test -count=1 -timeout $(SOAKTIMEOUT) -soak -run RotationsFailNoRequest
+
+.PHONY: versions
+versions: ## tests of each part against kube-apiservers of Kubernetes 1.34 to 1.37, before a release; VERSIONSFLAGS=-only=v1.35 tests a part
+	@$(AS_DEPLOYED) OUT=bin/ hack/build.sh 'the packages under test' ./hack/versions
+	@$(AS_DEPLOYED) bin/versions $(VERSIONSFLAGS)
 
 .PHONY: monitoring
 monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has to be there
