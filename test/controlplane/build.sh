@@ -31,6 +31,7 @@ inputs() {
 	go env GOVERSION GOOS GOARCH CGO_ENABLED
 	for file in build.sh go.mod go.sum *.go kubectl/*.go node/*.go; do
 		case $file in *_test.go) continue ;; esac
+		[ -e "$file" ] || continue # hack/versions copies all but node
 		printf '%s\n' "$file"
 		cat "$file"
 	done
