@@ -93,14 +93,15 @@ func copyTo(dir, file string) error {
 	return os.WriteFile(filepath.Join(dir, filepath.Base(file)), content, info.Mode())
 }
 
-// output runs a command, whose stderr it passes on, and returns its stdout.
+// output runs a command, whose stderr it passes on, and returns its stdout. An error has it too: "go mod download -json"
+// reports its own there.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	// Not SIGKILL: build.sh stops a compiler and releases a lock.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	var stdout bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, stdout.Bytes())
 	}
 	return stdout.Bytes(), nil
 }
