@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -68,10 +70,10 @@ var reasons = []string{
 }
 
 // Whatever the components of a cluster report of workloads that fail: the history has it as the kube-apiserver does, and a
-// receiver gets each version once.
+// receiver and a tail get each version once.
 func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 	install(t)
-	watched := watchEvents(t)
+	watched, tailed := watchEvents(t), tailEvents(t)
 	kubectl(t, "apply", "-f", "../../hack/cluster/workloads.yaml")
 	await.Within(t, startTimeout, "all of these reasons are reported: "+strings.Join(reasons, ", "), func() bool {
 		reported := map[string]bool{}
@@ -93,16 +95,76 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 	leads := mustLead(t, observe)
 	seen := watched.snapshot()
 	t.Logf("%d versions of %d Events", len(seen), len(eventsOf(seen)))
-	await.Within(t, time.Minute, "every version is delivered", func() bool {
-		delivered := deliveredBy(t, leads)
-		return !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(id string) bool { return delivered[id] == 0 })
-	})
-	for id, times := range deliveredBy(t, leads) {
-		if times > 1 {
-			t.Errorf("%s was delivered %d times, and nothing has failed", id, times)
+	for what, received := range map[string]func() map[string]int{
+		"delivered": func() map[string]int { return deliveredBy(t, leads) },
+		"tailed":    tailed,
+	} {
+		await.Within(t, time.Minute, "every version is "+what, func() bool {
+			received := received()
+			return !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(id string) bool { return received[id] == 0 })
+		})
+		for id, times := range received() {
+			if times > 1 {
+				t.Errorf("%s is %s %d times, and nothing has failed", id, what, times)
+			}
 		}
 	}
 }
+
+// tailEvents tails all Events until the end of the test, and returns how often each version has come.
+func tailEvents(t *testing.T) (seen func() map[string]int) {
+	t.Helper()
+	tail := exec.CommandContext(t.Context(), filepath.Join(*parts, "kubectl-eventd"), "--kubeconfig", filepath.Join(dir, "admin.kubeconfig"),
+		"tail", "-A", "-o", "json")
+	out, err := tail.StdoutPipe()
+	if err == nil {
+		err = tail.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	ids, ended := map[string]int{}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for items := json.NewDecoder(out); ; {
+			var item v1alpha1.TailItem
+			if items.Decode(&item) != nil {
+				return
+			}
+			if item.Event != nil {
+				mu.Lock()
+				ids[item.Event.ID]++
+				mu.Unlock()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		<-ended // the context of the test has ended it
+		_ = tail.Wait()
+	})
+	seen = func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(ids)
+	}
+	// It begins with what is now: an Event that comes shows that it has begun.
+	await.Within(t, startTimeout, "the tail has begun", func() bool {
+		apply(t, fmt.Sprintf(began, time.Now().UnixNano()))
+		return len(seen()) > 0
+	})
+	return seen
+}
+
+// began is an Event.
+const began = `
+apiVersion: v1
+kind: Event
+metadata: {name: began.%d, namespace: default}
+involvedObject: {apiVersion: v1, kind: Namespace, name: default}
+reason: Began
+type: Normal
+`
 
 // A client in a Pod needs the address of eventd, its CA, and the token of the Pod. Its namespace enforces restricted Pod Security.
 func TestTheExampleOfAClientReportsFromAPod(t *testing.T) {

@@ -128,7 +128,7 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 }
 
 // The restricted level does not require this.
-func TestContainerHasNothingToWriteTo(t *testing.T) {
+func TestContainerWritesOnlyItsIdentity(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{intake, observe} {
 		t.Run(name, func(t *testing.T) {
@@ -145,9 +145,15 @@ func TestContainerHasNothingToWriteTo(t *testing.T) {
 			if !ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false) {
 				t.Error("its root can be written")
 			}
+			written := map[string]bool{} // by volume
 			for _, mount := range c.VolumeMounts {
-				if !mount.ReadOnly {
-					t.Errorf("%s can be written", mount.MountPath)
+				written[mount.Name] = !mount.ReadOnly
+			}
+			for _, volume := range deploymentOf(t, manifests, name).Spec.Template.Spec.Volumes {
+				// The file of its identity needs neither a disk nor more than a page of memory.
+				file := volume.EmptyDir != nil && volume.EmptyDir.Medium == corev1.StorageMediumMemory && volume.EmptyDir.SizeLimit.Value() <= 1<<20
+				if written[volume.Name] && !file {
+					t.Errorf("it can write to the volume %s", volume.Name)
 				}
 			}
 		})

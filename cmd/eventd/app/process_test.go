@@ -121,7 +121,7 @@ func TestTokensAreNotLogged(t *testing.T) {
 func TestLinesOfTheLogDoNotBeginAsThoseOfEvents(t *testing.T) {
 	for format, wrong := range map[string]func(line string) bool{
 		"text": func(line string) bool { return strings.HasPrefix(line, "{") },
-		"json": func(line string) bool { return !strings.HasPrefix(line, `{"ts":`) },
+		"json": func(line string) bool { return strings.HasPrefix(line, "{") && !strings.HasPrefix(line, `{"ts":`) },
 	} {
 		log := startAPIServer(t).startChild(t, mostVerbose, "--logging-format="+format).terminate(0)
 		for line := range strings.Lines(log) {
