@@ -114,7 +114,9 @@ func withOne(ctx context.Context, s *apiserver, do func(*replica.Replica, *rest.
 		return err
 	}
 	r, err := replica.Start(ctx, replica.Options{
-		Binary: *binary, Credentials: account, Dir: dir, Flags: []string{"--role=intake", "--leader-elect=false", "--kube-api-qps=unlimited"},
+		Binary: *binary, Credentials: account, Dir: dir,
+		// A turn posts 6,000 names, of which the next one patches the first.
+		Flags: []string{"--role=intake", "--leader-elect=false", "--kube-api-qps=unlimited", "--max-client-names=20000"},
 	})
 	if err != nil {
 		return err
