@@ -26,7 +26,7 @@ fetch_packages() {
 	if [ "$(cat "$deb/packages" 2>/dev/null)" = "$packages" ]; then return; fi
 	say 'downloading containerd, runc and what else is of Debian'
 	rm -rf "$deb" "$deb.new"
-	mkdir -p "$deb.new/archives/partial" "$deb.new/root"
+	mkdir -p "$deb.new/archives/partial" "$deb.new/files"
 	apt-get -qq -o Acquire::Retries=3 update >&2
 	wanted=
 	for package in $packages; do
@@ -38,21 +38,21 @@ fetch_packages() {
 	done
 	# shellcheck disable=SC2086 # words
 	download $wanted
-	for archive in "$deb.new"/archives/*.deb; do dpkg-deb --extract "$archive" "$deb.new/root"; done
+	for archive in "$deb.new"/archives/*.deb; do dpkg-deb --extract "$archive" "$deb.new/files"; done
 	# /sbin and /lib are links to folders of /usr on this machine, and not in packages.
 	for folder in bin sbin lib; do
-		if [ -d "$deb.new/root/$folder" ]; then
-			mkdir -p "$deb.new/root/usr/$folder"
-			cp -a "$deb.new/root/$folder/." "$deb.new/root/usr/$folder/"
-			rm -rf "$deb.new/root/${folder:?}"
+		if [ -d "$deb.new/files/$folder" ]; then
+			mkdir -p "$deb.new/files/usr/$folder"
+			cp -a "$deb.new/files/$folder/." "$deb.new/files/usr/$folder/"
+			rm -rf "$deb.new/files/${folder:?}"
 		fi
 	done
 	# Debian chooses these at the installation.
 	for name in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do
-		ln -sf xtables-nft-multi "$deb.new/root/usr/sbin/$name"
+		ln -sf xtables-nft-multi "$deb.new/files/usr/sbin/$name"
 	done
-	printf '%s' "$packages" >"$deb.new/root/packages"
-	mv "$deb.new/root" "$deb"
+	printf '%s' "$packages" >"$deb.new/files/packages"
+	mv "$deb.new/files" "$deb"
 	rm -rf "$deb.new"
 }
 

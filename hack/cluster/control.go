@@ -46,7 +46,7 @@ func (w *network) serveControl() error {
 	mux.HandleFunc("POST /{node}/disconnect", handle(func(n node, _ []string) (string, error) { return "", ip("link set " + n.name() + " down") }))
 	mux.HandleFunc("POST /{node}/exec", handle(w.exec))
 	mux.HandleFunc("POST /control-plane/kill", handle(func(node, []string) (string, error) { return "", w.killControlPlane() }))
-	return http.Serve(listener, mux) //nolint:gosec // the socket is root's, and so is all of this
+	return http.Serve(listener, mux) // the socket is root's, and so is all of this
 }
 
 // exec runs a command in the namespaces of a node.

@@ -1,8 +1,6 @@
 package replication
 
-import (
-	"github.com/eventd/eventd/pkg/sink/internal/counter"
-)
+import "github.com/eventd/eventd/pkg/sink/internal/counter"
 
 // incoming is the stream from a contributor that this process follows.
 type incoming struct {
