@@ -60,23 +60,30 @@ func TestReplicasShareTheOnlyNode(t *testing.T) {
 // A kubelet probes a container until that has ended. An orderly end is no Warning.
 func TestAnOrderlyEndIsNoWarning(t *testing.T) {
 	install(t)
-	since := podsOf(t, intake)
-	since = append(since, podsOf(t, observe)...)
+	ending := append(podsOf(t, intake), podsOf(t, observe)...)
+	before := map[string]bool{} // such as that it was not ready at its start
+	for _, pod := range ending {
+		for _, warning := range warnings(t, pod) {
+			before[warning] = true
+		}
+	}
 	kubectl(t, "-n", system, "rollout", "restart", "deployment/"+intake, "deployment/"+observe)
 	awaitRollout(t)
-	for _, pod := range since {
+	for _, pod := range ending {
 		// The kubelet has nothing more to say of a Pod that is gone.
 		await.Within(t, startTimeout, pod.Name+" is gone", func() bool {
 			_, err := client.CoreV1().Pods(system).Get(t.Context(), pod.Name, metav1.GetOptions{})
 			return err != nil
 		})
-		for _, event := range warnings(t, pod) {
-			t.Errorf("%s: %s", pod.Name, event)
+		for _, warning := range warnings(t, pod) {
+			if !before[warning] {
+				t.Error(warning)
+			}
 		}
 	}
 }
 
-// warnings are those about the containers of a Pod, but for one that was starting.
+// warnings are those about a Pod, with their versions.
 func warnings(t *testing.T, pod corev1.Pod) (found []string) {
 	t.Helper()
 	list, err := client.CoreV1().Events(system).List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.uid=" + string(pod.UID)})
@@ -84,9 +91,7 @@ func warnings(t *testing.T, pod corev1.Pod) (found []string) {
 		t.Fatal(err)
 	}
 	for _, event := range list.Items {
-		if !strings.Contains(event.Message, "Startup probe failed") {
-			found = append(found, fmt.Sprintf("%s: %s", event.Reason, event.Message))
-		}
+		found = append(found, fmt.Sprintf("%s %s: %s: %s", event.Name, event.ResourceVersion, event.Reason, event.Message))
 	}
 	return found
 }
