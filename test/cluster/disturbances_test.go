@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -24,9 +22,20 @@ type disturbance struct {
 	cause func(t *testing.T, leader corev1.Pod)
 	// longest is how long nothing may be accepted at most.
 	longest time.Duration
-	// short ones are in every run.
-	short bool
+	// often is how often it happens in a run of each.
+	often occasion
 }
+
+// occasion is when a disturbance happens.
+type occasion int
+
+const (
+	everyTurn occasion = iota
+	// inShort is also in the short run.
+	inShort
+	// inFirstTurn is in one turn only, since it takes more than ten minutes.
+	inFirstTurn
+)
 
 const (
 	// handover is what a planned change of the leader costs at most. A client repeats after 1 s what it sent too early.
@@ -41,81 +50,46 @@ const (
 var disturbances = []disturbance{
 	{"the leader's Pod is deleted", func(t *testing.T, leader corev1.Pod) {
 		kubectl(t, "-n", system, "delete", "pod", leader.Name)
-	}, handover, true},
+	}, handover, inShort},
 	{"the leader is killed, and its container started again", func(t *testing.T, leader corev1.Pod) {
 		inContainer(t, leader, "kill -KILL $p")
 		awaitRestart(t, leader, "Error")
-	}, handover, true},
+	}, handover, inShort},
 	{"a rollout", func(t *testing.T, _ corev1.Pod) {
 		kubectl(t, "-n", system, "rollout", "restart", "deployment/"+intake)
 		kubectl(t, "-n", system, "rollout", "status", "--timeout=180s", "deployment/"+intake)
-	}, handover, true},
+	}, handover, inShort},
 	{"the leader's node is drained", func(t *testing.T, leader corev1.Pod) {
 		drain(t, leader.Spec.NodeName)
 		kubectl(t, "uncordon", leader.Spec.NodeName)
-	}, handover, false},
+	}, handover, everyTurn},
 	{"the kube-apiserver and etcd are killed, and start again", func(t *testing.T, _ corev1.Pod) {
 		node(t, "control-plane", "kill")
 		await.Within(t, startTimeout, "the kube-apiserver is ready", func() bool {
 			_, err := tryKubectl(t, "get", "--raw", "/readyz")
 			return err == nil
 		})
-	}, lostNode, false},
-	{"the leader takes more memory than its limit", exhaustMemory, crash, false},
-	{"the disk of the leader's node is full", fillDisk, lostNode, false},
+	}, lostNode, everyTurn},
+	{"the leader takes more memory than its limit", exhaustMemory, crash, everyTurn},
+	{"the leader's node is short of memory", exhaustNode, handover, everyTurn},
+	{"the disk of the leader's node is full", fillDisk, lostNode, everyTurn},
 	{"the leader's node loses its power", func(t *testing.T, leader corev1.Pod) {
 		node(t, leader.Spec.NodeName, "off")
 		awaitNode(t, leader.Spec.NodeName, false)
 		node(t, leader.Spec.NodeName, "on")
 		awaitNode(t, leader.Spec.NodeName, true)
-	}, lostNode, false},
+	}, lostNode, everyTurn},
 	{"the leader's node is cut off for 30 s", func(t *testing.T, leader corev1.Pod) {
 		node(t, leader.Spec.NodeName, "disconnect")
 		if err := await.Sleep(t.Context(), 30*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		node(t, leader.Spec.NodeName, "connect")
-	}, lostNode, false},
-	{"both replicas are on the node that loses its power", bothOnOneNode, lostNode + time.Minute, false},
-}
-
-// exhaustMemory lets the leader's container have hardly more memory than it has.
-func exhaustMemory(t *testing.T, leader corev1.Pod) {
-	inContainer(t, leader, `c=/sys/fs/cgroup/memory$(sed -n 's/.*:memory://p' /proc/$p/cgroup)
-		echo $(($(cat $c/memory.usage_in_bytes) + 1048576)) >$c/memory.limit_in_bytes`)
-	awaitRestart(t, leader, "OOMKilled")
-}
-
-// fillDisk fills the disk of the leader's node, until its kubelet has seen that. The kubelet then ends Pods.
-func fillDisk(t *testing.T, leader corev1.Pod) {
-	name, file := leader.Spec.NodeName, "/var/lib/kubelet/filled"
-	node(t, name, "exec", "sh", "-c", "dd if=/dev/zero of="+file+" bs=1M 2>/dev/null; test -s "+file)
-	awaitCondition(t, name, corev1.NodeDiskPressure, true)
-	node(t, name, "exec", "rm", file)
-	awaitCondition(t, name, corev1.NodeDiskPressure, false)
-}
-
-// bothOnOneNode has both replicas on the leader's node, which is switched off.
-func bothOnOneNode(t *testing.T, former corev1.Pod) {
-	dies := former.Spec.NodeName
-	kubectl(t, "cordon", other(dies))
-	for _, pod := range podsOf(t, intake) {
-		if pod.Spec.NodeName != dies {
-			kubectl(t, "-n", system, "delete", "pod", pod.Name)
-		}
-	}
-	await.Within(t, startTimeout, "both replicas run on "+dies, func() bool {
-		return slices.Equal(nodesOf(t, intake), []string{dies, dies})
-	})
-	awaitRollout(t)
-	kubectl(t, "uncordon", other(dies))
-	node(t, dies, "off")
-	await.Within(t, startTimeout, "a replica on "+other(dies)+" leads", func() bool {
-		pod, ok := leader(t, intake)
-		return ok && pod.Spec.NodeName == other(dies)
-	})
-	node(t, dies, "on")
-	awaitNode(t, dies, true)
+	}, lostNode, everyTurn},
+	{"both replicas are on the node that loses its power", bothOnOneNode, lostNode + time.Minute, everyTurn},
+	{"the previous release is installed, and then this one again", goBack, handover, everyTurn},
+	{"the clock of one node is 5 minutes ahead, and leaders change", differ, handover, everyTurn},
+	{"the tokens of eventd and its client expire", outliveTokens, handover, inFirstTurn},
 }
 
 // outcome is what a disturbance has cost.
@@ -126,25 +100,46 @@ type outcome struct {
 	longest      time.Duration
 }
 
+// result is what a poster prints.
+type result struct {
+	Posted, Accepted int
+	Failed           map[string]int
+	Longest, Slowest float64
+}
+
+// resultOf is the last line of a poster.
+func resultOf(t *testing.T, logs string) result {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(logs), "\n")
+	return decode[result](t, lines[len(lines)-1])
+}
+
 // Whatever happens to replicas, nodes and the kube-apiserver: what was accepted is stored, once, and a client that
 // repeats what was not accepted loses nothing.
 func TestNothingIsLostThroughDisturbances(t *testing.T) {
 	install(t)
-	apply(t, posterRights)
+	apply(t, posterRights("load"))
 	copyAuthority(t, "load")
 	var outcomes []outcome
 	for _, d := range disturbances {
-		if !d.short && *turns == 0 {
-			continue
-		}
-		for turn := range max(*turns, 1) {
+		for turn := range d.turns() {
 			t.Run(strings.ReplaceAll(d.name, " ", "_"), func(t *testing.T) {
 				outcomes = append(outcomes, d.run(t, fmt.Sprintf("%s-%d", initials(d.name), turn)))
 			})
 		}
 	}
-	if *report != "" {
-		writeReport(t, outcomes)
+	writeTable(t, "disturbances", outcomesTable(t, outcomes))
+}
+
+// turns returns how often it happens.
+func (d disturbance) turns() int {
+	switch {
+	case *turns == 0:
+		return map[bool]int{true: 1}[d.often == inShort]
+	case d.often == inFirstTurn:
+		return 1
+	default:
+		return *turns
 	}
 }
 
@@ -161,7 +156,7 @@ func (d disturbance) run(t *testing.T, name string) outcome {
 	awaitRollout(t)
 	leads := mustLead(t, intake)
 	from := other(leads.Spec.NodeName)
-	apply(t, fmt.Sprintf(posterPod, name, from, posterImage, name))
+	apply(t, posterPod("load", name, from, "poster", "-run="+name, "-namespace=load", "-rate=50", "-duration=20m"))
 	kubectl(t, "-n", "load", "wait", "--for=condition=Ready", "--timeout=60s", "pod/"+name)
 	awaitEvents(t, name, 50)
 	d.cause(t, leads)
@@ -177,13 +172,7 @@ func (d disturbance) run(t *testing.T, name string) outcome {
 		logs <- out
 	}()
 	kubectl(t, "-n", "load", "exec", name, "--", "/poster", "-stop")
-	lines := strings.Split(strings.TrimSpace(<-logs), "\n")
-	type result struct {
-		Posted, Accepted int
-		Failed           map[string]int
-		Longest, Slowest float64
-	}
-	r := decode[result](t, lines[len(lines)-1])
+	r := resultOf(t, <-logs)
 	kubectl(t, "-n", "load", "delete", "pod", name)
 	o := outcome{d.name, r.Posted, 0, 0, time.Duration(r.Longest * float64(time.Second)).Round(100 * time.Millisecond)}
 	for _, n := range r.Failed {
@@ -233,61 +222,75 @@ func copyAuthority(t *testing.T, namespace string) {
 	})
 }
 
-const posterRights = `
+// posterRights are a namespace, an account in it, and what a recorder may do there.
+func posterRights(namespace string) string {
+	return fmt.Sprintf(`
 apiVersion: v1
 kind: Namespace
-metadata: {name: load}
+metadata: {name: %[1]s}
 ---
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: poster, namespace: load}
+metadata: {name: poster, namespace: %[1]s}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
-metadata: {name: poster, namespace: load}
+metadata: {name: poster, namespace: %[1]s}
 rules: [{apiGroups: [""], resources: [events], verbs: [create, patch]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: poster, namespace: load}
+metadata: {name: poster, namespace: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: poster}
-subjects: [{kind: ServiceAccount, name: poster, namespace: load}]
-`
+subjects: [{kind: ServiceAccount, name: poster, namespace: %[1]s}]
+`, namespace)
+}
 
-const posterPod = `
+// posterPod is a Pod whose token expires after 10 minutes, which is the least.
+func posterPod(namespace, name, node, account string, args ...string) string {
+	return fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: %s, namespace: load}
+metadata: {name: %[2]s, namespace: %[1]s}
 spec:
   restartPolicy: Never
-  nodeName: %s
-  serviceAccountName: poster
+  nodeName: %[3]s
+  serviceAccountName: %[4]s
+  automountServiceAccountToken: false
   tolerations: [{operator: Exists}]
   containers:
     - name: poster
-      image: %s
+      image: %[5]s
       imagePullPolicy: Never
-      args: [-run=%s, -namespace=load, -certificate-authority=/etc/eventd-ca/ca.crt, -rate=50, -duration=20m]
-      volumeMounts: [{name: ca, mountPath: /etc/eventd-ca}]
-  volumes: [{name: ca, configMap: {name: eventd-serving-ca}}]
-`
+      args: [-certificate-authority=/etc/eventd-ca/ca.crt, "%[6]s"]
+      volumeMounts: [{name: ca, mountPath: /etc/eventd-ca}, {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}]
+  volumes:
+    - {name: ca, configMap: {name: eventd-serving-ca}}
+    - name: token
+      projected:
+        sources:
+          - serviceAccountToken: {path: token, expirationSeconds: 600}
+          - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+`, namespace, name, node, account, posterImage, strings.Join(args, `", "`))
+}
 
-// writeReport replaces the table at the end of a page.
-func writeReport(t *testing.T, outcomes []outcome) {
+// outcomesTable has a row for each disturbance. A run of some leaves the rows of the others as they are.
+func outcomesTable(t *testing.T, outcomes []outcome) []string {
 	t.Helper()
-	page, err := os.ReadFile(*report)
-	if err != nil {
-		t.Fatal(err)
+	rows := []string{"| what happens | posted | stored | failed attempts | longest time without an answer 2xx |", "|---|---|---|---|---|"}
+	earlier := tableOf(t, "disturbances")
+	for _, d := range disturbances {
+		first := "| " + d.name + " |"
+		var now []string
+		for _, o := range outcomes {
+			if o.disturbance == d.name {
+				now = append(now, fmt.Sprintf("%s %d | %d | %d | %s |", first, o.posted, o.kept, o.failed, o.longest))
+			}
+		}
+		if now == nil {
+			now = slices.DeleteFunc(slices.Clone(earlier), func(row string) bool { return !strings.HasPrefix(row, first) })
+		}
+		rows = append(rows, now...)
 	}
-	const header = "| what happens |"
-	text, _, _ := bytes.Cut(page, []byte(header))
-	out := bytes.NewBuffer(text)
-	fmt.Fprintln(out, header+" posted | stored | failed attempts | longest time without an answer 2xx |")
-	fmt.Fprintln(out, "|---|---|---|---|---|")
-	for _, o := range outcomes {
-		fmt.Fprintf(out, "| %s | %d | %d | %d | %s |\n", o.disturbance, o.posted, o.kept, o.failed, o.longest)
-	}
-	if err := os.WriteFile(*report, out.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	return rows
 }

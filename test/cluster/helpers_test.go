@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,8 +23,6 @@ import (
 const (
 	system          = metav1.NamespaceSystem
 	intake, observe = "eventd-intake", "eventd-observe"
-	eventdImage     = "eventd.local/eventd"
-	posterImage     = "eventd.local/poster:v1"
 )
 
 // leases of the Deployments.
@@ -88,27 +87,52 @@ func decode[V any](t *testing.T, data string) V {
 	return v
 }
 
-// kustomization returns the folder of one with deploy/ and the image of this version.
-func kustomization(t *testing.T, more string) string {
+// overlay is a kustomization of the manifests.
+type overlay struct {
+	// deploy is their folder, and tag that of the image: those of this version, if they are empty.
+	deploy, tag string
+	// components are those beside flowcontrol.
+	components []string
+	// more is more of the file.
+	more string
+}
+
+// write returns the folder of the kustomization, which is there until the end of the test.
+func (o overlay) write(t *testing.T) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("../../.cache", "kustomization-") // kustomize wants relative paths of folders
+	folder := t.TempDir()
+	deploy, err := filepath.Abs(cmp.Or(o.deploy, "../../deploy"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	if deploy, err = filepath.Rel(folder, deploy); err != nil { // of folders, kustomize takes only relative paths
+		t.Fatal(err)
+	}
+	components := []string{deploy + "/flowcontrol"}
+	for _, name := range o.components {
+		components = append(components, deploy+"/"+name)
+	}
 	content := fmt.Sprintf(`apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [../../deploy]
-images: [{name: eventd, newName: %s, newTag: %q}]
-%s`, eventdImage, *tag, more)
+resources: [%[1]s]
+components: [%[3]s]
+images: [{name: eventd, newName: %[2]s, newTag: %[4]q}]
+%[5]s`, deploy, eventdImage, strings.Join(components, ", "), cmp.Or(o.tag, *tag), o.more)
 	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return folder
 }
 
-// lines has observe write Events to standard output.
-const lines = `patches:
+// receiverList has observe write Events to standard output, and send them to a collector.
+const receiverList = `- {name: lines, from: Oldest, jsonLines: {}}
+- {name: collector, from: Oldest, otlp: {endpoint: "http://collector.eventd-collector:4318/v1/logs", protocol: http, insecure: true}}`
+
+// receivers is the part of a kustomization for that. The DNS Pods of hack/cluster listen at the port 1053.
+var receivers = `patches:
+- target: {kind: NetworkPolicy, name: eventd-observe}
+  patch: |-
+    - {op: add, path: /spec/egress/-, value: {ports: [{port: 1053, protocol: UDP}, {port: 1053, protocol: TCP}]}}
 - target: {kind: ConfigMap, name: eventd-observe-configuration}
   patch: |-
     - op: replace
@@ -117,13 +141,12 @@ const lines = `patches:
         apiVersion: config.eventd.io/v1alpha1
         kind: EventdConfiguration
         receivers:
-        - {name: lines, from: Oldest, jsonLines: {}}
-`
+        ` + strings.ReplaceAll(receiverList, "\n", "\n        ") + "\n"
 
 // install installs eventd, or brings it back to how it was installed, and waits until it is in good order.
 func install(t *testing.T) {
 	t.Helper()
-	kubectl(t, "apply", "-k", kustomization(t, "components: [../../deploy/flowcontrol]\n"+lines))
+	kubectl(t, "apply", "-k", overlay{more: receivers}.write(t))
 	awaitRollout(t)
 }
 
@@ -193,10 +216,10 @@ func other(name string) string {
 	return map[string]string{"node-1": "node-2", "node-2": "node-1"}[name]
 }
 
-// inContainer runs commands of a shell on a Pod's node, in which $p is the process of its eventd.
-func inContainer(t *testing.T, pod corev1.Pod, script string) {
+// inContainer runs commands of a shell on a Pod's node, in which $p is the process of its eventd, and returns their output.
+func inContainer(t *testing.T, pod corev1.Pod, script string) string {
 	t.Helper()
-	node(t, pod.Spec.NodeName, "exec", "sh", "-c", fmt.Sprintf(`for p in $(pgrep -x eventd); do if grep -q %s /proc/$p/cgroup; then %s; exit; fi; done; exit 1`, pod.UID, script))
+	return node(t, pod.Spec.NodeName, "exec", "sh", "-c", fmt.Sprintf(`for p in $(pgrep -x eventd); do if grep -q %s /proc/$p/cgroup; then %s; exit; fi; done; exit 1`, pod.UID, script))
 }
 
 // awaitRestart waits until the container of a Pod was started again, after it has ended for a reason.
@@ -238,4 +261,41 @@ func awaitCondition(t *testing.T, name string, kind corev1.NodeConditionType, wa
 		}
 		return false
 	})
+}
+
+// marks returns the page of -report before, between and after the marks of a table.
+func marks(t *testing.T, name string) (before, table, after string) {
+	t.Helper()
+	page, err := os.ReadFile(*report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begins, ends := strings.Index(string(page), "<!-- "+name+": "), strings.Index(string(page), "<!-- end of "+name+" -->")
+	if begins < 0 || ends < begins {
+		t.Fatalf("%s has no marks of %s", *report, name)
+	}
+	begins += strings.Index(string(page[begins:]), "\n") + 1
+	return string(page[:begins]), string(page[begins:ends]), string(page[ends:])
+}
+
+// tableOf returns the rows of a table in the page of -report, if there is one.
+func tableOf(t *testing.T, name string) []string {
+	t.Helper()
+	if *report == "" {
+		return nil
+	}
+	_, table, _ := marks(t, name)
+	return strings.Split(strings.TrimSpace(table), "\n")
+}
+
+// writeTable replaces a table in the page of -report, if there is one.
+func writeTable(t *testing.T, name string, rows []string) {
+	t.Helper()
+	if *report == "" {
+		return
+	}
+	before, _, after := marks(t, name)
+	if err := os.WriteFile(*report, []byte(before+strings.Join(rows, "\n")+"\n"+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }

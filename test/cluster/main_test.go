@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +28,7 @@ var (
 	image  = flag.String("image", "", "the `archive` of eventd's image")
 	tag    = flag.String("tag", "", "the `tag` of that image")
 	turns  = flag.Int("turns", 0, "how `often` each disturbance happens; 0 is the short ones once, without limits of time")
-	report = flag.String("report", "", "the `file` for the table of disturbances")
+	report = flag.String("report", "", "the `page` with the tables that are to be written")
 )
 
 // The cluster of all tests, and its administrator.
@@ -63,58 +65,34 @@ func (r runner) Run() (code int) {
 	return code
 }
 
+// nodeMemory is what each kubelet sees, in KiB.
+const nodeMemory = 3 << 20
+
 // startTimeout is for a start on a busy machine. An idle one takes 10 s.
 const startTimeout = 3 * time.Minute
 
-// start starts the cluster, and returns when it is ready.
+// start starts the cluster of all tests, and returns when it is ready.
 func start() (end func() error, err error) {
 	work, err := os.MkdirTemp("", "cluster-")
 	if err != nil {
 		return nil, err
 	}
-	poster, err := pack(work, "poster", "./poster", posterImage)
+	images, err := pack(work)
 	if err != nil {
 		return nil, err
 	}
-	feeder, err := pack(work, "feeder", "../../examples/feeder", "registry.example/feeder:v0.1.0") // as examples/feeder names it
-	if err != nil {
-		return nil, err
+	args := []string{"-nodes", "2", "-disk", "2g", "-memory", strconv.Itoa(nodeMemory), "-image", *image}
+	for _, archive := range images {
+		args = append(args, "-image", archive)
 	}
 	dir = filepath.Join(filepath.Dir(*parts), "cluster-test")
-	command := exec.Command(filepath.Join(*parts, "cluster"), "up", "-exit-on-stdin-eof", "-dir", dir, "-parts", *parts, "-nodes", "2", "-disk", "2g", "-image", *image, "-image", poster, "-image", feeder)
-	process.Group(command)
-	if _, err := command.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, in := io.Pipe()
-	command.Stdout = in
-	up, err := process.Start("cluster up", "", command)
+	c, err := begin(dir, args...)
 	if err != nil {
 		return nil, err
 	}
-	end = func() error {
-		in.Close()
-		timeout := time.AfterFunc(time.Minute, up.Kill)
-		defer timeout.Stop()
-		_ = up.Send(os.Interrupt)
-		<-up.Done()
-		return errors.Join(nothingIsLeft(), os.RemoveAll(work))
-	}
-	ready := make(chan struct{})
-	go func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			fmt.Println(lines.Text())
-			if strings.Contains(lines.Text(), "export KUBECONFIG") {
-				close(ready)
-			}
-		}
-	}()
-	select {
-	case <-ready:
-	case <-up.Done():
-		return end, up.Failure("ended")
-	case <-time.After(startTimeout):
-		return end, up.Failure("is not ready")
+	end = func() error { return errors.Join(c.end(), nothingIsLeft(dir), os.RemoveAll(work)) }
+	if err := c.await("export KUBECONFIG"); err != nil {
+		return end, err
 	}
 	if config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig")); err != nil {
 		return end, err
@@ -129,29 +107,81 @@ func start() (end func() error, err error) {
 	return end, err
 }
 
-// nothingIsLeft returns an error if the cluster has left a cgroup or its folder.
-func nothingIsLeft() error {
-	left, err := filepath.Glob("/sys/fs/cgroup/*/eventd-cluster-*")
-	if _, err := os.Stat(dir); err == nil {
-		left = append(left, dir)
+// running is a "cluster up".
+type running struct {
+	*process.Process
+	// lines are those that it prints, until its end.
+	lines <-chan string
+}
+
+// begin starts a cluster in a folder.
+func begin(dir string, args ...string) (running, error) {
+	command := exec.Command(filepath.Join(*parts, "cluster"), append([]string{"up", "-exit-on-stdin-eof", "-dir", dir, "-parts", *parts}, args...)...)
+	process.Group(command)
+	if _, err := command.StdinPipe(); err != nil {
+		return running{}, err
 	}
-	if len(left) > 0 {
-		err = errors.Join(err, fmt.Errorf("the cluster has left %q", left))
+	out, in := io.Pipe()
+	command.Stdout = in
+	up, err := process.Start("cluster up", "", command)
+	if err != nil {
+		return running{}, err
+	}
+	lines := make(chan string, 100) // more than there are
+	go func() {
+		<-up.Done()
+		in.Close()
+	}()
+	go func() {
+		defer close(lines)
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			fmt.Println(scanner.Text())
+			lines <- scanner.Text()
+		}
+	}()
+	return running{up, lines}, nil
+}
+
+// await waits for a line that has a text.
+func (r running) await(text string) error {
+	deadline := time.After(startTimeout)
+	for {
+		select {
+		case line, ok := <-r.lines:
+			switch {
+			case !ok:
+				<-r.Done()
+				return r.Failure("has ended")
+			case strings.Contains(line, text):
+				return nil
+			}
+		case <-deadline:
+			return r.Failure("is not ready")
+		}
+	}
+}
+
+// end ends the cluster as Ctrl-C does.
+func (r running) end() error {
+	timeout := time.AfterFunc(time.Minute, r.Kill)
+	defer timeout.Stop()
+	err := r.Send(os.Interrupt)
+	for range r.lines {
 	}
 	return err
 }
 
-// pack builds the image of a program.
-func pack(work, name, folder, reference string) (archive string, err error) {
-	binary, archive := filepath.Join(work, name), filepath.Join(work, name+".tar")
-	build := exec.Command("go", "build", "-trimpath", "-o", binary, folder)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
+// nothingIsLeft returns an error if the cluster of a folder has left a cgroup or that.
+func nothingIsLeft(dir string) (err error) {
+	cgroup := fmt.Sprintf("eventd-cluster-%x", sha256.Sum256([]byte(dir)))[:len("eventd-cluster-")+8]
+	left, globErr := filepath.Glob("/sys/fs/cgroup/*/" + cgroup)
+	for _, path := range []string{dir, "/sys/fs/cgroup/" + cgroup} {
+		if _, err := os.Stat(path); err == nil {
+			left = append(left, path)
+		}
 	}
-	pack := exec.Command(filepath.Join(*parts, "cluster"), "image", "-o", archive, "-name", reference, "-entrypoint", "/"+name, binary+"=/"+name)
-	if out, err := pack.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("packing %s: %w\n%s", name, err, out)
+	if len(left) > 0 {
+		err = fmt.Errorf("the cluster has left %q", left)
 	}
-	return archive, nil
+	return errors.Join(err, globErr)
 }

@@ -106,7 +106,7 @@ func TestAConfigMapThatChangesIsReadAgain(t *testing.T) {
 	if changed() {
 		t.Fatal("it is there already")
 	}
-	kubectl(t, "apply", "-k", kustomization(t, strings.ReplaceAll(lines, "name: lines", "name: another-name")))
+	kubectl(t, "apply", "-k", overlay{more: strings.ReplaceAll(receivers, "name: lines", "name: another-name")}.write(t))
 	await.Within(t, startTimeout, "the status shows the receiver", changed)
 }
 

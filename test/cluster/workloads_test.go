@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/await"
@@ -73,16 +74,27 @@ var reasons = []string{
 // receiver and a tail get each version once.
 func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 	install(t)
+	leads := mustLead(t, observe)
+	startCollector(t, leads.Spec.NodeName)
 	watched, tailed := watchEvents(t), tailEvents(t)
 	kubectl(t, "apply", "-f", "../../hack/cluster/workloads.yaml")
-	await.Within(t, startTimeout, "all of these reasons are reported: "+strings.Join(reasons, ", "), func() bool {
-		reported := map[string]bool{}
-		for _, event := range watched.snapshot() {
-			reported[event.Reason] = true
-		}
-		return !slices.ContainsFunc(reasons, func(reason string) bool { return !reported[reason] })
-	})
-	// Nothing of a kubelet's changes from here on but counts.
+	awaitReasons := func(reasons ...string) {
+		await.Within(t, startTimeout, "all of these reasons are reported: "+strings.Join(reasons, ", "), func() bool {
+			reported := map[string]bool{}
+			for _, event := range watched.snapshot() {
+				reported[event.Reason] = true
+			}
+			return !slices.ContainsFunc(reasons, func(reason string) bool { return !reported[reason] })
+		})
+	}
+	awaitReasons(reasons...)
+	if *turns > 0 { // it takes a minute
+		lost := other(leads.Spec.NodeName)
+		node(t, lost, "off")
+		awaitReasons("NodeNotReady")
+		node(t, lost, "on")
+		awaitNode(t, lost, true)
+	}
 	err := await.Success(t.Context(), startTimeout, func() error {
 		if differences := compare(t); len(differences) > 0 {
 			return errors.New(strings.Join(differences, "\n"))
@@ -92,27 +104,78 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the history is not what is stored: %v", err)
 	}
-	leads := mustLead(t, observe)
 	seen := watched.snapshot()
 	t.Logf("%d versions of %d Events", len(seen), len(eventsOf(seen)))
-	for what, received := range map[string]func() map[string]int{
-		"delivered": func() map[string]int { return deliveredBy(t, leads) },
-		"tailed":    tailed,
+	table := newComparison(seen, timeline(t))
+	for i, way := range []struct {
+		name     string
+		received func() map[string][]shown
+	}{
+		{"a line", func() map[string][]shown { return deliveredBy(t, leads) }},
+		{"a record of the collector", func() map[string][]shown { return collected(t) }},
+		{"an item of the tail", tailed},
 	} {
-		await.Within(t, time.Minute, "every version is "+what, func() bool {
-			received := received()
-			return !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(id string) bool { return received[id] == 0 })
+		await.Within(t, time.Minute, "every version is "+way.name, func() bool {
+			received := way.received()
+			return !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(id string) bool { return received[id] == nil })
 		})
-		for id, times := range received() {
-			if times > 1 {
-				t.Errorf("%s is %s %d times, and nothing has failed", id, what, times)
+		received := way.received()
+		for id, event := range seen {
+			if want := []shown{ofEvent(event)}; !slices.Equal(received[id], want) {
+				t.Errorf("%s is %+v as %s, and stored as %+v", id, received[id], way.name, want)
+			} else {
+				table[kindOf(event)].equal[i+1]++
 			}
 		}
 	}
+	table.report(t)
 }
 
-// tailEvents tails all Events until the end of the test, and returns how often each version has come.
-func tailEvents(t *testing.T) (seen func() map[string]int) {
+// comparison is, by who reports what, how many versions of Events are stored, and how many are equal to that elsewhere.
+type comparison map[[2]string]*compared
+
+type compared struct {
+	events   map[types.UID]bool
+	versions int
+	// equal are those in the history, which has the last versions only, lines, the collector and the tail.
+	equal [4]int
+}
+
+func kindOf(e corev1.Event) [2]string { return [2]string{ofEvent(e).reporter, e.Reason} }
+
+func newComparison(stored map[string]corev1.Event, kept []v1alpha1.TimelineItem) comparison {
+	c := comparison{}
+	for _, event := range stored {
+		if c[kindOf(event)] == nil {
+			c[kindOf(event)] = &compared{events: map[types.UID]bool{}}
+		}
+		row := c[kindOf(event)]
+		row.events[event.UID] = true
+		row.versions++
+	}
+	for _, item := range kept {
+		if event, ok := stored[item.ID]; ok && ofItem(item) == ofEvent(event) {
+			c[kindOf(event)].equal[0]++
+		}
+	}
+	return c
+}
+
+func (c comparison) report(t *testing.T) {
+	t.Helper()
+	rows := []string{
+		"| reported by | reason | Events | their versions | equal in the history (last versions) | as JSON lines | in the collector | in a tail |",
+		"|---|---|---|---|---|---|---|---|",
+	}
+	for _, of := range slices.SortedFunc(maps.Keys(c), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		row := c[of]
+		rows = append(rows, fmt.Sprintf("| %s | %s | %d | %d | %d | %d | %d | %d |", of[0], of[1], len(row.events), row.versions, row.equal[0], row.equal[1], row.equal[2], row.equal[3]))
+	}
+	writeTable(t, "comparison", rows)
+}
+
+// tailEvents tails all Events until the end of the test, and returns each version as often as it has come.
+func tailEvents(t *testing.T) (seen func() map[string][]shown) {
 	t.Helper()
 	tail := exec.CommandContext(t.Context(), filepath.Join(*parts, "kubectl-eventd"), "--kubeconfig", filepath.Join(dir, "admin.kubeconfig"),
 		"tail", "-A", "-o", "json")
@@ -124,7 +187,7 @@ func tailEvents(t *testing.T) (seen func() map[string]int) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	ids, ended := map[string]int{}, make(chan struct{})
+	ids, ended := map[string][]shown{}, make(chan struct{})
 	go func() {
 		defer close(ended)
 		for items := json.NewDecoder(out); ; {
@@ -134,7 +197,7 @@ func tailEvents(t *testing.T) (seen func() map[string]int) {
 			}
 			if item.Event != nil {
 				mu.Lock()
-				ids[item.Event.ID]++
+				ids[item.Event.ID] = append(ids[item.Event.ID], ofItem(*item.Event))
 				mu.Unlock()
 			}
 		}
@@ -143,7 +206,7 @@ func tailEvents(t *testing.T) (seen func() map[string]int) {
 		<-ended // the context of the test has ended it
 		_ = tail.Wait()
 	})
-	seen = func() map[string]int {
+	seen = func() map[string][]shown {
 		mu.Lock()
 		defer mu.Unlock()
 		return maps.Clone(ids)
@@ -258,14 +321,17 @@ func timeline(t *testing.T) []v1alpha1.TimelineItem {
 	return decode[v1alpha1.Timeline](t, out).Items
 }
 
-// deliveredBy returns how often each version is in the lines of a Pod.
-func deliveredBy(t *testing.T, pod corev1.Pod) map[string]int {
+// deliveredBy returns each version as often as it is in the lines of a Pod.
+func deliveredBy(t *testing.T, pod corev1.Pod) map[string][]shown {
 	t.Helper()
-	delivered := map[string]int{}
+	delivered := map[string][]shown{}
 	for line := range strings.Lines(kubectl(t, "-n", system, "logs", pod.Name)) {
-		var record struct{ ID string }
+		var record struct {
+			ID           string
+			corev1.Event `json:",inline"`
+		}
 		if json.Unmarshal([]byte(line), &record) == nil && record.ID != "" {
-			delivered[record.ID]++
+			delivered[record.ID] = append(delivered[record.ID], ofEvent(record.Event))
 		}
 	}
 	return delivered

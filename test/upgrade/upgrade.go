@@ -31,17 +31,33 @@ const (
 // folder in test/, as that of a test is.
 func Previous(t testing.TB) string {
 	t.Helper()
-	if path := os.Getenv(BinaryEnv); path != "" {
-		if _, err := os.Stat(path); err != nil {
-			t.Fatalf("%s: %v", BinaryEnv, err)
-		}
-		return path
-	}
-	path, err := build(t.Context(), filepath.Join("..", "upgrade", "build.sh"))
+	path, err := Build(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Build does what Previous does, outside of a test.
+func Build(ctx context.Context) (path string, err error) {
+	if path := os.Getenv(BinaryEnv); path != "" {
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("%s: %w", BinaryEnv, err)
+		}
+		return path, nil
+	}
+	return build(ctx, filepath.Join("..", "upgrade", "build.sh"))
+}
+
+// Commit returns that of the previous release. The working directory is that of Previous.
+func Commit() (string, error) {
+	file, err := os.ReadFile(filepath.Join("..", "upgrade", "previous"))
+	for line := range strings.Lines(string(file)) {
+		if !strings.HasPrefix(line, "#") {
+			return strings.TrimSpace(line), nil
+		}
+	}
+	return "", errors.Join(errors.New("test/upgrade/previous names no commit"), err)
 }
 
 // build runs the script, and returns the path that it prints.

@@ -64,6 +64,7 @@ func run() error {
 	name := flag.String("run", "", "`name` of the run, which is the reason of its Events")
 	rate := flag.Int("rate", 50, "`posts` per second")
 	duration := flag.Duration("duration", time.Minute, "when to end; SIGTERM ends it sooner")
+	get := flag.String("get", "", "`URL` whose content is printed, in place of all else")
 	stop := flag.Bool("stop", false, "end the poster that is PID 1 of this container")
 	flag.Parse()
 	if *stop {
@@ -79,6 +80,9 @@ func run() error {
 		return err
 	}
 	client.Timeout = 10 * time.Second
+	if *get != "" {
+		return print(client, *get)
+	}
 	ctx, forget := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer forget()
 	ctx, cancel := context.WithTimeout(ctx, *duration)
@@ -102,6 +106,18 @@ func run() error {
 	ended := time.Now()
 	posts.Wait()
 	return json.NewEncoder(os.Stdout).Encode(p.finish(began, ended))
+}
+
+// print prints what is answered.
+func print(client *http.Client, url string) error {
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	_, err = io.Copy(os.Stdout, resp.Body)
+	return err
 }
 
 // finish returns the result of all posts.

@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+)
+
+// startCollector starts that of examples/delivery on a node. Here it writes to a file, which ends with its Pod.
+func startCollector(t *testing.T, on string) {
+	t.Helper()
+	manifest, err := os.ReadFile("../../examples/delivery/collector.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := string(manifest)
+	for from, to := range map[string]string{
+		"debug: {verbosity: normal, sampling_initial: 1000}": "file: {path: /data/records.json}",
+		"exporters: [debug]":        "exporters: [file]",
+		"          volumeMounts:\n": "          volumeMounts:\n            - {name: data, mountPath: /data}\n",
+		"      containers:\n":       "      nodeName: " + on + "\n      containers:\n",
+		"      volumes:\n":          "      volumes:\n        - {name: data, emptyDir: {}}\n",
+	} {
+		if strings.Count(changed, from) != 1 {
+			t.Fatalf("the example does not have %q once", from)
+		}
+		changed = strings.Replace(changed, from, to, 1)
+	}
+	apply(t, changed)
+	kubectl(t, "-n", "eventd-collector", "rollout", "status", "--timeout=120s", "deployment/collector")
+}
+
+// collected returns each version as often as the collector has it.
+func collected(t *testing.T) map[string][]shown {
+	t.Helper()
+	versions := map[string][]shown{}
+	for line := range strings.Lines(kubectl(t, "-n", "eventd-collector", "exec", "deployment/collector", "--", "/busybox", "cat", "/data/records.json")) {
+		data := &logspb.LogsData{}
+		if err := protojson.Unmarshal([]byte(line), data); err != nil {
+			continue // the last line, which is being written
+		}
+		for _, resource := range data.ResourceLogs {
+			object := flat(resource.Resource.Attributes)
+			for _, scope := range resource.ScopeLogs {
+				for _, r := range scope.LogRecords {
+					event := flat(r.Attributes)
+					id := event["log.record.uid"]
+					_, version, _ := strings.Cut(id, "/")
+					count, _ := strconv.ParseInt(event["k8s.event.count"], 10, 64)
+					versions[id] = append(versions[id], shown{
+						version, object["k8s.object.kind"], object["k8s.object.name"], object["k8s.object.fieldpath"], r.SeverityText,
+						event["k8s.event.reason"], r.Body.GetStringValue(), event["k8s.event.reporting_controller"], count,
+						time.Unix(0, int64(r.TimeUnixNano)).UTC().Format(time.RFC3339),
+					})
+				}
+			}
+		}
+	}
+	return versions
+}
+
+func flat(attributes []*commonpb.KeyValue) map[string]string {
+	values := map[string]string{}
+	for _, a := range attributes {
+		values[a.Key] = a.Value.GetStringValue()
+		if n, ok := a.Value.Value.(*commonpb.AnyValue_IntValue); ok {
+			values[a.Key] = strconv.FormatInt(n.IntValue, 10)
+		}
+	}
+	return values
+}

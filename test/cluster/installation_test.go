@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/eventd/eventd/test/await"
+)
+
+// everything is an overlay with all components that need no aggregated API.
+func everything() overlay {
+	return overlay{components: []string{"certificate", "monitoring"}, more: receivers}
+}
+
+// values are those of the chart for the same.
+func values() string {
+	return fmt.Sprintf(`
+image: {repository: %s, tag: %q}
+flowcontrol: {enabled: true}
+certificate: {enabled: true}
+monitoring: {enabled: true}
+networkPolicy: {dnsPorts: [53, 1053]} # as hack/cluster has it
+observe:
+  configuration:
+    receivers:
+    %s
+`, eventdImage, *tag, strings.ReplaceAll(receiverList, "\n", "\n    "))
+}
+
+// Either way, all components are installed and removed as docs/deployment.md and docs/helm.md say: each does its work, and nothing
+// is left but what others have made.
+func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
+	uninstall(t)
+	startCollector(t, "node-1")
+	kubectl(t, "apply", "-f", "testdata/prometheus.yaml")
+	authority := makeCertificate(t)
+	for name, way := range map[string]struct{ install, remove func(t *testing.T) }{
+		"kubectl": {
+			func(t *testing.T) { kubectl(t, "apply", "-k", everything().write(t)) },
+			func(t *testing.T) { kubectl(t, "delete", "--ignore-not-found", "-k", everything().write(t)) },
+		},
+		"helm": {
+			func(t *testing.T) {
+				helm(t, values(), "install", "eventd", chart, "--values=-")
+				awaitRollout(t)
+				helm(t, values(), "upgrade", "eventd", chart, "--values=-", "--set=observe.clusterName=another", "--set=intake.replicas=3")
+				kubectl(t, "-n", system, "rollout", "status", "--timeout=180s", "deployment/"+observe)
+				helm(t, "", "rollback", "eventd", "1")
+			},
+			func(t *testing.T) { helm(t, "", "uninstall", "eventd") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := objects(t)
+			way.install(t)
+			awaitRollout(t)
+			works(t, "by-"+name, authority)
+			if *turns > 0 { // a kubelet replaces the files within a minute
+				authority = makeCertificate(t)
+				works(t, "renewed-by-"+name, authority)
+			}
+			endReplicas(t)
+			way.remove(t)
+			after := objects(t)
+			for _, key := range slices.Sorted(maps.Keys(after)) {
+				if !before[key] {
+					t.Errorf("%s is left", key)
+				}
+			}
+			for _, key := range slices.Sorted(maps.Keys(before)) {
+				if !after[key] {
+					t.Errorf("%s is gone", key)
+				}
+			}
+		})
+	}
+}
+
+const chart = "../../deploy/chart"
+
+// helm runs Helm in the namespace of eventd.
+func helm(t *testing.T, in string, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join(*parts, "helm"), append([]string{"--kubeconfig", filepath.Join(dir, "admin.kubeconfig"), "--namespace", system}, args...)...)
+	command.Stdin = strings.NewReader(in)
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("helm %q: %v\n%s", args, err, out)
+	}
+}
+
+// uninstall removes what an earlier test has installed.
+func uninstall(t *testing.T) {
+	t.Helper()
+	endReplicas(t)
+	kubectl(t, "delete", "--ignore-not-found", "-k", overlay{}.write(t))
+}
+
+// endReplicas returns when no Pod of eventd is left.
+func endReplicas(t *testing.T) {
+	t.Helper()
+	kubectl(t, "-n", system, "delete", "--ignore-not-found", "deployment", intake, observe, "--cascade=foreground")
+	await.Within(t, startTimeout, "all replicas are gone", func() bool { return len(podsOf(t, intake))+len(podsOf(t, observe)) == 0 })
+}
+
+// makeCertificate makes or replaces the Secret that deploy/certificate names, and returns the CA of its certificate.
+func makeCertificate(t *testing.T) (authority string) {
+	t.Helper()
+	var names []string
+	for _, service := range []string{"eventd", observe} {
+		names = append(names, service+"."+system+".svc")
+	}
+	chain, key, err := cert.GenerateSelfSignedCertKey(names[0], nil, names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "eventd-serving-certificate", Namespace: system}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{corev1.TLSCertKey: chain, corev1.TLSPrivateKeyKey: key}}
+	_, err = client.CoreV1().Secrets(system).Update(t.Context(), secret, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = client.CoreV1().Secrets(system).Create(t.Context(), secret, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, signer, _ := bytes.Cut(chain, []byte("-----END CERTIFICATE-----\n"))
+	return string(signer)
+}
+
+// works fails the test unless each component does its work for a client in a namespace that it makes.
+func works(t *testing.T, namespace, authority string) {
+	t.Helper()
+	apply(t, posterRights(namespace))
+	for _, n := range []string{namespace, "monitoring"} {
+		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "eventd-serving-ca"}, Data: map[string]string{"ca.crt": authority}}
+		if _, err := client.CoreV1().ConfigMaps(n).Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer kubectl(t, "-n", "monitoring", "delete", "configmap", "eventd-serving-ca")
+	defer kubectl(t, "delete", "namespace", namespace)
+
+	// The certificate, and the intake: a poster repeats what fails.
+	r := resultOf(t, runPoster(t, namespace, "poster", "-run="+namespace, "-duration=2s", "-namespace="+namespace))
+	if r.Posted == 0 || r.Accepted != r.Posted {
+		t.Errorf("%+v", r)
+	}
+	// The history, and the delivery.
+	delivered := func() (count int) {
+		for _, versions := range collected(t) {
+			for _, v := range versions {
+				if v.reason == namespace && v.reporter == "poster" {
+					count++
+				}
+			}
+		}
+		return count
+	}
+	await.Within(t, startTimeout, "all are kept, and delivered", func() bool {
+		return strings.Count(kubectlEventd(t, "timeline", "-n", namespace, "--limit=5000"), "posted "+namespace+"-") == r.Posted && delivered() >= r.Posted
+	})
+	// Monitoring, and who may not see it.
+	for _, service := range []string{"eventd", observe} {
+		url := fmt.Sprintf("-get=https://%s.%s.svc/metrics", service, system)
+		if out := runPoster(t, "monitoring", "prometheus-k8s", url); !strings.Contains(out, "eventd_build_info{") {
+			t.Errorf("the metrics of %s: %.300s", service, out)
+		}
+		if out := runPoster(t, namespace, "poster", url); !strings.Contains(out, "403 Forbidden") {
+			t.Errorf("an account without rights reads the metrics of %s: %.300s", service, out)
+		}
+	}
+	// Flow control.
+	if !strings.Contains(kubectl(t, "get", "--raw", "/metrics"), `apiserver_flowcontrol_dispatched_requests_total{flow_schema="eventd",`) {
+		t.Error("no request of eventd is of its FlowSchema")
+	}
+}
+
+// runPoster runs a poster as an account, and returns what it prints.
+func runPoster(t *testing.T, namespace, account string, args ...string) string {
+	t.Helper()
+	name := "poster"
+	apply(t, posterPod(namespace, name, "node-1", account, args...))
+	kubectl(t, "-n", namespace, "wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s", "pod/"+name)
+	out := kubectl(t, "-n", namespace, "logs", name)
+	kubectl(t, "-n", namespace, "delete", "pod", name)
+	return out
+}
+
+// objects are all objects but Events, by resource, namespace and name.
+func objects(t *testing.T) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	resources := strings.Fields(kubectl(t, "api-resources", "--verbs=list,delete", "-o", "name"))
+	resources = slices.DeleteFunc(resources, func(name string) bool { return strings.HasPrefix(name, "events") })
+	out := kubectl(t, "get", strings.Join(resources, ","), "-A", "--no-headers", "-o", "custom-columns=K:.kind,S:.metadata.namespace,N:.metadata.name")
+	for line := range strings.Lines(out) {
+		found[strings.Join(strings.Fields(line), " ")] = true
+	}
+	return found
+}
