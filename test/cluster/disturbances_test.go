@@ -154,6 +154,7 @@ func initials(name string) string {
 // run returns after the Pod that posts has ended.
 func (d disturbance) run(t *testing.T, name string) outcome {
 	awaitRollout(t)
+	replaceRestarted(t)
 	leads := mustLead(t, intake)
 	from := other(leads.Spec.NodeName)
 	apply(t, posterPod("load", name, from, "poster", "-run="+name, "-namespace=load", "-rate=50", "-duration=20m"))
@@ -188,6 +189,17 @@ func (d disturbance) run(t *testing.T, name string) outcome {
 		t.Errorf("nothing was accepted for %s, and not more than %s", o.longest, d.longest)
 	}
 	return o
+}
+
+// replaceRestarted replaces Pods whose container was started again: a kubelet would wait before it does so once more.
+func replaceRestarted(t *testing.T) {
+	t.Helper()
+	for _, pod := range podsOf(t, intake) {
+		if pod.Status.ContainerStatuses[0].RestartCount > 0 {
+			kubectl(t, "-n", system, "delete", "pod", pod.Name)
+			awaitRollout(t)
+		}
+	}
 }
 
 // storedOf returns how many occurrences of a run are stored.
