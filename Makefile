@@ -44,9 +44,12 @@ UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter inte
 # The tests of these packages run eventd as a process, compiled as it is deployed: the race detector would see the clients
 # alone, whose CPU they share with it. The longest is first.
 PROCESSES := $(addprefix $(MODULE)/test/,ha deploy e2e)
-# This package measures latency and memory, so it runs alone and without the race
-# detector.
+# This package measures latency and memory, so it runs without the race detector, and beside it only what IDLE runs:
+# on processors that would be idle.
 MEASURED := $(MODULE)/test/hostile
+IDLE = $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
+# The tests of these packages connect with timeouts of seconds, in which what IDLE runs may get no processor.
+RECEIVERS := $(MODULE)/pkg/receiver
 # This package needs a Chromium: make browser.
 BROWSER := $(MODULE)/cmd/kubectl-eventd/page/browser
 # This package needs a Prometheus: make monitoring.
@@ -57,8 +60,8 @@ CLUSTER := $(MODULE)/test/cluster
 UNCHECKED := $(addprefix $(MODULE)/test/,cluster deploy destinations e2e ha hostile monitoring out soak testenv)
 # The packages that take longest, with which make test and make check begin, and how many run at once: more than
 # there are processors, since many tests wait most of the time. Those against a control plane wait less.
-SLOWEST := $(addprefix $(MODULE)/,cmd/eventd/app test/out internal/relay pkg/sink pkg/intake pkg/history pkg/delivery \
-	pkg/election hack/bench pkg/pipeline)
+SLOWEST := $(addprefix $(MODULE)/,cmd/eventd/app test/soak test/out internal/relay pkg/sink pkg/intake pkg/history pkg/pipeline \
+	internal/servingca pkg/trail pkg/delivery pkg/election hack/bench)
 TESTATONCE ?= 2
 CHECKATONCE ?= 4
 # A process ends at once, not after a second in which goroutines that are left may race. make test
@@ -172,6 +175,7 @@ chart: bin/release ## bin/eventd-VERSION.tgz, the Helm chart, the same bytes whe
 	@bin/release chart -o bin $(RELEASED)
 
 # Tests against a control plane run each time. Of the others, Go keeps the results while nothing changes that they read.
+# The attacks use half a processor on average. Tests that measure no time run beside them, on processors that are idle.
 .PHONY: test
 test: ## every test, those against the local control plane included
 	@echo '• building what the tests need: the control plane (minutes, the first time), a collector, the previous release, then the packages'
@@ -181,38 +185,54 @@ test: ## every test, those against the local control plane included
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
-	@$(MAKE) --no-print-directory -j2 test-processes test-packages test-modules
-	@echo '• attacks on a running eventd, by themselves'
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/hostile test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+	@$(MAKE) --no-print-directory -j2 test-processes test-live
+	@$(MAKE) --no-print-directory -j3 test-hostile test-beside
 
 .PHONY: test-processes
 test-processes:
 	@echo '• processes of eventd, without the race detector'
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -vet=off -p 2 -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PROCESSES)
 
-.PHONY: test-packages
-test-packages:
-	@tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(PROCESSES) $(MEASURED) $(MONITORING) $(BROWSER) $(CLUSTER)))"; \
+# SORTED sets, in a shell, the packages to test with the race detector, and which of them need a control plane.
+SORTED = tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(PROCESSES) $(MEASURED) $(MONITORING) $(BROWSER) $(CLUSTER)))"; \
 	live="$$({ printf '%s\n' $(UNCHECKED); \
 		$(GO) list -f '{{range .TestImports}}{{println $$.ImportPath .}}{{end}}{{range .XTestImports}}{{println $$.ImportPath .}}{{end}}' ./... | \
-		sed -n 's| $(MODULE)/test/testenv$$||p'; } | sort -u | grep -xF "$$tested")"; \
-	export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
+		sed -n 's| $(MODULE)/test/testenv$$||p'; } | sort -u | grep -xF "$$tested")"
+
+.PHONY: test-live
+test-live:
+	@$(SORTED); export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
 	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$live") $$live && \
-	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$(echo "$$tested" | grep -vxF "$$live")
+	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(RECEIVERS)/...
+
+.PHONY: test-hostile
+test-hostile:
+	@echo '• attacks on a running eventd'
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/hostile test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+
+.PHONY: test-beside
+test-beside:
+	@$(IDLE) $(MAKE) --no-print-directory test-units test-modules
+
+.PHONY: test-units
+test-units:
+	@$(SORTED); units="$$(echo "$$tested" | grep -vxF "$$live" | grep -vE '^$(RECEIVERS)(/|$$)')"; export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
+	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
+		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$units") $$units
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
-	$(AS_DEPLOYED) $(GO) test -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
+	$(AS_DEPLOYED) $(GO) test -vet=off -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 
 .PHONY: test-modules
 test-modules:
 	@echo '• the same as a controller that imports eventd sees it'
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(LAZY) $(GO) -C test/dropin test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(LAZY) $(GO) -C test/dropin test -vet=off $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• the same as a module that can import nothing but pkg/'
-	$(AS_DEPLOYED) $(GO) -C test/outside test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+	$(AS_DEPLOYED) $(GO) -C test/outside test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• what makes the image and the release, with a release for this machine'
-	$(AS_DEPLOYED) $(GO) -C hack/release test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+	$(AS_DEPLOYED) $(GO) -C hack/release test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• the chart, with the library of Helm (minutes to compile, the first time)'
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/chart test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/chart test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each: a number of executions (2000x), or a duration (10m), which coverage guides
