@@ -10,7 +10,6 @@ import (
 	"github.com/eventd/eventd/test/faultproxy"
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/replica"
-	"github.com/eventd/eventd/test/testenv"
 )
 
 // takeovers are a load, and occurrences that each leader leaves to the next one, since their
@@ -36,7 +35,7 @@ func (f *fleet) startTakeovers(t *testing.T) *takeovers {
 // startBehindProxy does so with a fleet behind a proxy.
 func startBehindProxy(t *testing.T, flags ...string) *takeovers {
 	t.Helper()
-	cluster := testenv.Shared(t)
+	cluster := clusterOf(t)
 	proxy := faultproxy.New(t, cluster.Config(), 18)
 	credentials := proxy.Config()
 	credentials.BearerToken = replica.Deploy(t, cluster).BearerToken

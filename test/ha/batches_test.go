@@ -14,14 +14,13 @@ import (
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/stored"
-	"github.com/eventd/eventd/test/testenv"
 )
 
 // A process reports to eventd in batches, through leaders and standbys, while leaders are killed
 // and terminated. Everything is counted once.
 func TestReportsInBatchesSurviveLeadersThatGo(t *testing.T) {
 	const series = 40
-	cluster := testenv.Shared(t)
+	cluster := clusterOf(t)
 	f := startFleet(t, cluster, shortLease...)
 	namespace := cluster.Namespace(t)
 	b := pipeline.NewRecordBroadcaster()

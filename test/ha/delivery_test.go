@@ -181,7 +181,8 @@ type delivering struct {
 
 // startDelivering returns when the fleet delivers.
 func startDelivering(t *testing.T) *delivering {
-	cluster := testenv.Shared(t)
+	t.Helper()
+	cluster := clusterOf(t)
 	return startDeliveringFleet(t, cluster, func(credentials *rest.Config, flags []string) *fleet {
 		return startFleetAt(t, cluster, credentials, append(shortLease, flags...)...)
 	})

@@ -110,7 +110,7 @@ func cutWithoutHandover(t *testing.T, mayTimeOut bool, which func(f *fleet, lead
 	// A cut is longer than the default lease, or in a short run than a standby takes to
 	// close a connection on which the leader is silent. So clients are told to retry.
 	length := longrun.Either(20*time.Second, 6*time.Second)
-	l := startLoad(t, testenv.Shared(t))
+	l := startLoad(t, clusterOf(t))
 	l.roles = l.watchRoles()
 	repeat(t, 10, 2, func(i int) {
 		b := l.observe()

@@ -4,14 +4,13 @@ import (
 	"testing"
 
 	"github.com/eventd/eventd/test/replica"
-	"github.com/eventd/eventd/test/testenv"
 	"github.com/eventd/eventd/test/upgrade"
 )
 
 // A leader of one release is killed when only a standby of the other one holds what it has answered 202,
 // in both directions: nothing is lost, and nothing counts twice.
 func TestReleasesHoldWhatTheOtherHasAnswered(t *testing.T) {
-	cluster := testenv.Shared(t)
+	cluster := clusterOf(t)
 	x := startFleetOf(t, cluster, replica.Deploy(t, cluster), []string{upgrade.Previous(t), ""}, deferring...).startTakeovers(t)
 	led := map[string]bool{}
 	repeat(t, 10, 2, func(int) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/test/await"
-	"github.com/eventd/eventd/test/testenv"
 )
 
 // waitFollowed waits until so many replicas hold what the leader has pending, and returns the
@@ -24,7 +23,7 @@ func (f *fleet) waitFollowed(followers int) *member {
 // All replicas follow the leader, whoever that is, and a process ends in order with its
 // sessions.
 func TestReplicasFollowTheLeader(t *testing.T) {
-	f := startFleet(t, testenv.Shared(t), shortLease...)
+	f := startFleet(t, clusterOf(t), shortLease...)
 	leader := f.waitFollowed(replicas - 1)
 	restart := func(m *member, end func()) {
 		t.Helper()

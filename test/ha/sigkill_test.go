@@ -17,7 +17,7 @@ import (
 // They are answered 202, and the next leader writes them.
 func TestDeferredOccurrencesSurviveALeaderThatIsKilled(t *testing.T) {
 	least := longrun.Either(5000, 500)
-	l := startLoad(t, testenv.Shared(t), deferAll...)
+	l := startLoad(t, clusterOf(t), deferAll...)
 	o := l.newDeferred(least)
 	var killed []time.Time
 	repeat(t, 10, 1, func(int) {
@@ -62,7 +62,7 @@ func (p *plain) missing(t *testing.T, cluster *testenv.ControlPlane) (missing []
 // The leader and its only follower are killed at once: what was acknowledged with 202 and is not
 // written is lost, and nothing else.
 func TestOnlyWhatNoReplicaHoldsAnyMoreIsLost(t *testing.T) {
-	l := startLoadAt(t, many(), testenv.Shared(t), append(deferAll, shortLease...)...)
+	l := startLoadAt(t, many(), clusterOf(t), append(deferAll, shortLease...)...)
 	var killed []time.Time
 	most := 0
 	repeat(t, 10, 1, func(int) {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/test/longrun"
-	"github.com/eventd/eventd/test/testenv"
 )
 
 // handovers are repeated.
@@ -46,7 +45,7 @@ func (h *handovers) finish(t *testing.T, also ...*deferred) {
 // one continues at once, and nothing is lost or counted twice.
 func TestLeaderHandsOver(t *testing.T) {
 	least := longrun.Either(5000, 500)
-	l := startLoad(t, testenv.Shared(t), deferAll...)
+	l := startLoad(t, clusterOf(t), deferAll...)
 	o := l.newDeferred(least)
 	h := &handovers{load: l}
 	repeat(t, 50, 2, func(int) {
@@ -72,7 +71,7 @@ func TestLeaderHandsOver(t *testing.T) {
 
 // All replicas are restarted, one after the other, as a rollout does.
 func TestRollingRestartLosesNothing(t *testing.T) {
-	l := startLoad(t, testenv.Shared(t))
+	l := startLoad(t, clusterOf(t))
 	h := &handovers{load: l}
 	gaps := map[bool]durations{} // by whether it was the leader
 	repeat(t, 5, 1, func(int) {

@@ -16,7 +16,6 @@ import (
 	batchapi "github.com/eventd/eventd/pkg/batch"
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/replica"
-	"github.com/eventd/eventd/test/testenv"
 )
 
 // storm are clients of a leader that report many series in batches, whose writes are deferred, without a
@@ -34,7 +33,7 @@ type storm struct {
 // followers, then to one that they cannot reach. Then nothing is answered 202, each series is written
 // once in 10 s at most, and nobody waits for much more than a second.
 func TestStormWhileAllFollowersAreLate(t *testing.T) {
-	cluster := testenv.Shared(t)
+	cluster := clusterOf(t)
 	f := startFleet(t, cluster, deferAll...)
 	s := &storm{deferred: f.newDeferred(longrun.Either(10_000, 100))}
 	s.leader, _ = f.leader()

@@ -51,7 +51,7 @@ const (
 // that was acknowledged, deferred or not, and counts once; and that no two replicas lead at once.
 func (f fault) wantNothingLost(t *testing.T) (first durations) {
 	t.Helper()
-	l := startLoadAt(t, many(), testenv.Shared(t), shortLease...)
+	l := startLoadAt(t, many(), clusterOf(t), shortLease...)
 	l.roles = l.watchRoles()
 	crowd := l.newCrowd()
 	var stands []stand

@@ -20,7 +20,6 @@ import (
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/replica"
-	"github.com/eventd/eventd/test/testenv"
 	"github.com/eventd/eventd/test/upgrade"
 )
 
@@ -48,7 +47,7 @@ type pair struct{ standby, leader string }
 func startRollouts(t *testing.T, binary string) *rollouts {
 	t.Helper()
 	const moreRecorders = 3
-	cluster := testenv.Shared(t)
+	cluster := clusterOf(t)
 	replica.DeployObserve(t, cluster)
 	r := &rollouts{forwarded: map[pair]float64{}}
 	r.out = startDeliveringFleet(t, cluster, func(credentials *rest.Config, flags []string) *fleet {
