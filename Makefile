@@ -61,7 +61,7 @@ UNCHECKED := $(addprefix $(MODULE)/test/,cluster deploy destinations e2e ha host
 # The packages that take longest, with which make test and make check begin, and how many run at once: more than
 # there are processors, since many tests wait most of the time. Those against a control plane wait less.
 SLOWEST := $(addprefix $(MODULE)/,cmd/eventd/app test/soak test/out internal/relay pkg/sink pkg/intake pkg/history pkg/pipeline \
-	internal/servingca pkg/trail pkg/delivery pkg/election hack/bench)
+	pkg/delivery pkg/election hack/bench)
 TESTATONCE ?= 2
 CHECKATONCE ?= 4
 # A process ends at once, not after a second in which goroutines that are left may race. make test
@@ -185,7 +185,7 @@ test: ## every test, those against the local control plane included
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
-	@$(MAKE) --no-print-directory -j2 test-processes test-live
+	@$(MAKE) --no-print-directory -j2 test-live test-rest
 	@$(MAKE) --no-print-directory -j3 test-hostile test-beside
 
 .PHONY: test-processes
@@ -199,11 +199,19 @@ SORTED = tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(P
 		$(GO) list -f '{{range .TestImports}}{{println $$.ImportPath .}}{{end}}{{range .XTestImports}}{{println $$.ImportPath .}}{{end}}' ./... | \
 		sed -n 's| $(MODULE)/test/testenv$$||p'; } | sort -u | grep -xF "$$tested")"
 
+# Of the packages that need a control plane, those that take longest.
 .PHONY: test-live
 test-live:
 	@$(SORTED); export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
 	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
-		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$live") $$live && \
+		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$live")
+
+# What else needs a control plane, and the receivers.
+.PHONY: test-rest
+test-rest: test-processes
+	@$(SORTED); export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
+	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
+		$$(echo "$$live" | grep -vxF $(addprefix -e ,$(SLOWEST))) && \
 	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(RECEIVERS)/...
 
 .PHONY: test-hostile
