@@ -48,8 +48,8 @@ PROCESSES := $(addprefix $(MODULE)/test/,ha deploy e2e)
 # on processors that would be idle.
 MEASURED := $(MODULE)/test/hostile
 IDLE = $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
-# The tests of these packages connect with timeouts of seconds, in which what IDLE runs may get no processor.
-RECEIVERS := $(MODULE)/pkg/receiver
+# The tests of these packages have timeouts of seconds, in which what IDLE runs may get no processor.
+TIMED := $(addprefix $(MODULE)/pkg/,receiver query sink/remote)
 # This package needs a Chromium: make browser.
 BROWSER := $(MODULE)/cmd/kubectl-eventd/page/browser
 # This package needs a Prometheus: make monitoring.
@@ -206,13 +206,13 @@ test-live:
 	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$live")
 
-# What else needs a control plane, and the receivers.
+# What else needs a control plane, or time.
 .PHONY: test-rest
 test-rest: test-processes
 	@$(SORTED); export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
 	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$(echo "$$live" | grep -vxF $(addprefix -e ,$(SLOWEST))) && \
-	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(RECEIVERS)/...
+	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(addsuffix /...,$(TIMED))
 
 .PHONY: test-hostile
 test-hostile:
@@ -225,7 +225,7 @@ test-beside:
 
 .PHONY: test-units
 test-units:
-	@$(SORTED); units="$$(echo "$$tested" | grep -vxF "$$live" | grep -vE '^$(RECEIVERS)(/|$$)')"; export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
+	@$(SORTED); units="$$(echo "$$tested" | grep -vxF "$$live" | grep -vE $(TIMED:%=-e '^%(/|$$)'))"; export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
 	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$units") $$units
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
