@@ -184,6 +184,7 @@ test: ## every test, those against the local control plane included
 	@test/upgrade/build.sh >/dev/null
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
+	@cd test/chart && $(AS_DEPLOYED) ../../hack/build.sh 'the tests of the chart, with the library of Helm' -test ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
 	@$(MAKE) --no-print-directory -j2 test-live test-rest
 	@$(MAKE) --no-print-directory -j3 test-hostile test-beside
@@ -239,7 +240,7 @@ test-modules:
 	$(AS_DEPLOYED) $(GO) -C test/outside test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• what makes the image and the release, with a release for this machine'
 	$(AS_DEPLOYED) $(GO) -C hack/release test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
-	@echo '• the chart, with the library of Helm (minutes to compile, the first time)'
+	@echo '• the chart, with the library of Helm'
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/chart test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: fuzz
