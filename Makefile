@@ -138,7 +138,7 @@ cluster-test: ## eventd as Pods among real kubelets, where that is possible; CLU
 test-cluster: cluster-parts
 	@cd test/chart && $(AS_DEPLOYED) OUT=../../$(CLUSTERPARTS)/ ../../hack/build.sh 'Helm' helm.sh/helm/v4/cmd/helm
 	@test/collector/build.sh >/dev/null
-	$(AS_DEPLOYED) $(GO) test -vet=off -count=1 -v -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/cluster -args \
+	$(AS_DEPLOYED) $(GO) test -vet=off -count=1 -v -timeout $(SOAKTIMEOUT) $(TESTFLAGS) ./test/cluster -args \
 		-parts='$(CURDIR)/$(CLUSTERPARTS)' -image='$(CURDIR)/$(CLUSTERPARTS)/eventd.tar' -tag="$$(cat $(CLUSTERPARTS)/version)" $(CLUSTERFLAGS)
 
 .PHONY: build

@@ -75,6 +75,8 @@ pack_images() {
 
 "$here/possible.sh"
 mkdir -p "$parts"
+exec 9>"$parts.lock"
+flock 9 # two would replace files of each other
 fetch_packages
 controlplane=$("$root/test/controlplane/build.sh")
 node=$("$root/test/controlplane/build.sh" node)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -81,7 +82,7 @@ func enterCgroup(n node) error {
 
 // enter makes these cgroups, of which each is in the one before, and moves this process into the last.
 func (h hierarchy) enter(cgroups ...string) error {
-	for _, cgroup := range cgroups {
+	for i, cgroup := range cgroups {
 		if err := os.Mkdir(cgroup, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -92,6 +93,11 @@ func (h hierarchy) enter(cgroups ...string) error {
 				continue
 			}
 			if err := os.WriteFile(filepath.Join(cgroup, file), inherited, 0o644); err != nil {
+				return err
+			}
+		}
+		if h.options == "" && i < len(cgroups)-1 {
+			if err := enableControllers(cgroup); err != nil {
 				return err
 			}
 		}
@@ -134,23 +140,32 @@ func mountUnified(at string) error {
 	if err := os.WriteFile(filepath.Join(init, "cgroup.procs"), []byte("0"), 0o644); err != nil {
 		return err
 	}
-	controllers, err := os.ReadFile(filepath.Join(at, "cgroup.controllers"))
+	return enableControllers(at)
+}
+
+// enableControllers lets the cgroups in one of cgroup v2 have the controllers that it has itself.
+func enableControllers(cgroup string) error {
+	controllers, err := os.ReadFile(filepath.Join(cgroup, "cgroup.controllers"))
 	if err != nil {
 		return err
 	}
-	enabled := "+" + strings.Join(strings.Fields(string(controllers)), " +")
-	return os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte(enabled), 0o644)
+	for _, controller := range strings.Fields(string(controllers)) {
+		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.subtree_control"), []byte("+"+controller), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// removeCgroups removes the cgroups of all nodes. No process is left in them.
-func (c cluster) removeCgroups() error {
+// removeCgroups removes the cgroups of all nodes, or of one. No process is left in them, or is about to leave.
+func (c cluster) removeCgroups(node ...string) error {
 	found, err := hierarchies()
 	if err != nil {
 		return err
 	}
 	for _, h := range found {
 		var cgroups []string
-		err := filepath.WalkDir(filepath.Join(h.path, c.cgroup()), func(path string, entry fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(append([]string{h.path, c.cgroup()}, node...)...), func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() {
 				cgroups = append(cgroups, path)
 			}
@@ -160,10 +175,22 @@ func (c cluster) removeCgroups() error {
 			return err
 		}
 		for _, cgroup := range slices.Backward(cgroups) { // a cgroup is listed before those in it
-			if err := syscall.Rmdir(cgroup); err != nil {
+			if err := removeCgroup(cgroup); err != nil {
 				return fmt.Errorf("removing %s: %w", cgroup, err)
 			}
 		}
 	}
 	return nil
+}
+
+// removeCgroup waits until the last process has left, which is killed.
+func removeCgroup(cgroup string) error {
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		err := syscall.Rmdir(cgroup)
+		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

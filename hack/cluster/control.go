@@ -17,20 +17,20 @@ import (
 	"strings"
 )
 
-// serveControl serves what "cluster node" asks of a running cluster, on a socket in its folder.
-func (w *network) serveControl() error {
+// serveControl serves what "cluster node" asks of a running cluster, on a socket in its folder. It calls ready when it does.
+func (w *network) serveControl(ready func()) error {
 	listener, err := net.Listen("unix", w.path("control"))
 	if err != nil {
 		return err
 	}
-	handle := func(act func(n node, args []string) (string, error)) http.HandlerFunc {
+	handle := func(act func(ctx context.Context, n node, args []string) (string, error)) http.HandlerFunc {
 		return func(out http.ResponseWriter, req *http.Request) {
 			var args []string
 			err := json.NewDecoder(req.Body).Decode(&args)
 			var answer string
 			if err == nil {
 				number, _ := strconv.Atoi(strings.TrimPrefix(req.PathValue("node"), "node-"))
-				answer, err = act(node{w.cluster, number}, args)
+				answer, err = act(req.Context(), node{w.cluster, number}, args)
 			}
 			if err != nil {
 				http.Error(out, answer+err.Error(), http.StatusInternalServerError)
@@ -40,24 +40,29 @@ func (w *network) serveControl() error {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /{node}/on", handle(func(n node, _ []string) (string, error) { return "", w.switchOn(n) }))
-	mux.HandleFunc("POST /{node}/off", handle(func(n node, _ []string) (string, error) { return "", w.switchOff(n.name()) }))
-	mux.HandleFunc("POST /{node}/connect", handle(func(n node, _ []string) (string, error) { return "", ip("link set " + n.name() + " up") }))
-	mux.HandleFunc("POST /{node}/disconnect", handle(func(n node, _ []string) (string, error) { return "", ip("link set " + n.name() + " down") }))
+	mux.HandleFunc("POST /{node}/on", handle(func(_ context.Context, n node, _ []string) (string, error) { return "", w.switchOn(n) }))
+	mux.HandleFunc("POST /{node}/off", handle(func(_ context.Context, n node, _ []string) (string, error) { return "", w.switchOff(n.name()) }))
+	mux.HandleFunc("POST /{node}/connect", handle(func(_ context.Context, n node, _ []string) (string, error) {
+		return "", ip("link set " + n.name() + " up")
+	}))
+	mux.HandleFunc("POST /{node}/disconnect", handle(func(_ context.Context, n node, _ []string) (string, error) {
+		return "", ip("link set " + n.name() + " down")
+	}))
 	mux.HandleFunc("POST /{node}/exec", handle(w.exec))
-	mux.HandleFunc("POST /control-plane/kill", handle(func(node, []string) (string, error) { return "", w.killControlPlane() }))
+	mux.HandleFunc("POST /control-plane/kill", handle(func(context.Context, node, []string) (string, error) { return "", w.killControlPlane() }))
+	ready()
 	return http.Serve(listener, mux) // the socket is root's, and so is all of this
 }
 
 // exec runs a command in the namespaces of a node.
-func (w *network) exec(n node, args []string) (string, error) {
+func (w *network) exec(ctx context.Context, n node, args []string) (string, error) {
 	w.mu.Lock()
 	running := w.nodes[n.name()]
 	w.mu.Unlock()
 	if running == nil || len(args) == 0 {
 		return "", fmt.Errorf("%s is off, or there is no command", n.name())
 	}
-	command := exec.Command("nsenter", append([]string{"--target", strconv.Itoa(running.Process.Pid), "--all", "--"}, args...)...)
+	command := exec.CommandContext(ctx, "nsenter", append([]string{"--target", strconv.Itoa(running.Process.Pid), "--all", "--"}, args...)...)
 	command.Env = n.environment()
 	out, err := command.CombinedOutput()
 	return string(out), err

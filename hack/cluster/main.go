@@ -6,6 +6,7 @@
 //	cluster up      starts it, and ends it with Ctrl-C
 //	cluster down    ends the one that "up" runs in the same folder, and removes what a killed one has left
 //	cluster node    switches a node off or on, cuts it off, or runs a command in it
+//	cluster image   packs files into an image of one layer
 //
 // There is one PID namespace for all of it, so that the end of one process is the end of the cluster.
 // In it are the control plane and a bridge, in a network namespace, and the nodes. Each node has
@@ -36,8 +37,6 @@ type cluster struct {
 	UntilEOF bool
 	// Run is a command for when the cluster is ready.
 	Run string
-	// APIServerArgs are further flags of the kube-apiserver.
-	APIServerArgs []string
 }
 
 // The stages are processes that "up" starts: one that has the control plane and the network, and one or two for each node.
@@ -56,7 +55,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("the first argument is up, down or node")
+		return errors.New("the first argument is up, down, node or image")
 	}
 	switch command, args := args[0], args[1:]; command {
 	case "up":

@@ -58,8 +58,7 @@ func runNetwork(n node) error {
 	if err := w.addons(); err != nil {
 		return err
 	}
-	fmt.Println("ready")
-	return w.serveControl()
+	return w.serveControl(func() { fmt.Println("ready") })
 }
 
 // setUp makes the network of the control plane, and a bridge for the nodes.
@@ -101,14 +100,11 @@ func (w *network) startControlPlane() error {
 	for number := 1; number <= w.Nodes; number++ {
 		args = append(args, "--node", node{w.cluster, number}.name())
 	}
-	for _, arg := range w.APIServerArgs {
-		args = append(args, "--apiserver-arg="+arg)
-	}
 	ready := make(chan error, 1)
 	go func() {
-		for {
-			started, err := w.runControlPlane(args, ready)
-			if !started {
+		for started := false; ; time.Sleep(restartDelay) {
+			now, err := w.runControlPlane(args, ready)
+			if started = started || now; !started {
 				ready <- err
 				return
 			}
@@ -210,6 +206,7 @@ func (w *network) switchOn(n node) error {
 			delete(w.nodes, n.name())
 		}
 	}()
+	_ = ip("link del " + n.name()) // of a node that was switched off a moment ago
 	if err := ip(fmt.Sprintf("link add %s type veth peer name eth0 netns %d", n.name(), command.Process.Pid),
 		fmt.Sprintf("link set %s master nodes up", n.name())); err != nil {
 		return err
@@ -230,7 +227,7 @@ func (w *network) switchOff(name string) error {
 	if err := command.Process.Kill(); err != nil {
 		return err
 	}
-	return awaitExit(command.Process.Pid)
+	return errors.Join(awaitExit(command.Process.Pid), w.removeCgroups(name))
 }
 
 // awaitExit waits for the end of a process that another goroutine waits for.
@@ -287,14 +284,16 @@ func (w *network) addons() error {
 	if err := w.kubectl("apply", "-f", w.part("coredns.yaml")); err != nil {
 		return err
 	}
-	if err := w.kubectl("wait", "--for=create", "--timeout=60s", "node/"+node{w.cluster, w.Nodes}.name()); err != nil {
-		return err
+	for number := 1; number <= w.Nodes; number++ {
+		if err := w.kubectl("wait", "--for=create", "--timeout=120s", "node/"+node{w.cluster, number}.name()); err != nil {
+			return err
+		}
 	}
 	if err := w.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "nodes", "--all"); err != nil {
 		return err
 	}
 	fmt.Println("the nodes are ready")
-	return w.kubectl("-n", "kube-system", "rollout", "status", "--timeout=120s", "deployment/coredns")
+	return w.kubectl("-n", "kube-system", "rollout", "status", "--timeout=120s", "daemonset/coredns")
 }
 
 func (w *network) kubectl(args ...string) error {

@@ -9,7 +9,7 @@ lacks() {
 
 [ "$(uname)" = Linux ] || lacks Linux
 [ "$(id -u)" = 0 ] || lacks root
-for tool in apt-get dpkg-deb ip nsenter unshare; do
+for tool in apt-get dpkg-deb flock ip nsenter unshare; do
 	command -v $tool >/dev/null || lacks "$tool, of Debian or Ubuntu"
 done
 unshare --mount --pid --net --ipc --uts --fork true 2>/dev/null || lacks 'namespaces of its own'

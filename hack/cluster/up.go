@@ -47,7 +47,10 @@ func up(args []string) error {
 			stop()
 		}()
 	}
-	return errors.Join(c.serve(ctx), c.clean())
+	if err := c.serve(ctx); err != nil { // its logs stay until the next start
+		return errors.Join(err, c.removeCgroups())
+	}
+	return c.clean()
 }
 
 func parse(command string, args []string) (c cluster, err error) {
@@ -63,10 +66,6 @@ func parse(command string, args []string) (c cluster, err error) {
 		file, err := filepath.Abs(file)
 		c.Images = append(c.Images, file)
 		return err
-	})
-	flags.Func("apiserver-arg", "further `flag` of the kube-apiserver; may be repeated", func(arg string) error {
-		c.APIServerArgs = append(c.APIServerArgs, arg)
-		return nil
 	})
 	if err := flags.Parse(args); err != nil {
 		return c, err
@@ -124,7 +123,7 @@ func down(args []string) error {
 			return err
 		}
 	}
-	return errors.Join(c.clean(), os.Remove(file.Name()))
+	return c.clean()
 }
 
 // clean removes all that a cluster leaves outside of its namespaces.
@@ -194,11 +193,13 @@ func (c cluster) afterReady(ctx context.Context) error {
 		command := exec.CommandContext(ctx, "sh", "-c", c.Run)
 		command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+c.Parts+":"+os.Getenv("PATH"))
 		command.Stdout, command.Stderr = os.Stdout, os.Stderr
+		command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) } // it removes what it has made
+		command.WaitDelay = 5 * time.Second
 		if err := command.Run(); err != nil {
 			return fmt.Errorf("%s: %w", c.Run, err)
 		}
 	}
-	fmt.Printf("\n  export KUBECONFIG=%s PATH=%s:$PATH\n\n", kubeconfig, c.Parts)
+	fmt.Printf("\n  export KUBECONFIG='%s' PATH='%s':$PATH\n\n", kubeconfig, c.Parts)
 	return nil
 }
 

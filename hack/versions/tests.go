@@ -48,6 +48,7 @@ func (r *runner) test(ctx context.Context, version, controlPlane string, part pa
 		res.tests += len(names)
 		cmd := exec.CommandContext(ctx, r.binary(t.folder), "-test.run=^("+strings.Join(names, "|")+")$", "-test.v", "-test.timeout=20m")
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = 10 * time.Second
 		cmd.Dir, cmd.Env = filepath.Join(r.root, t.folder), append(os.Environ(), "EVENTD_CONTROLPLANE="+controlPlane)
 		out, err := cmd.CombinedOutput()
 		log = append(log, out...)

@@ -140,17 +140,22 @@ func expiryOf(t *testing.T, pod corev1.Pod) time.Time {
 const shortTokens = `
 - target: {kind: Deployment, name: eventd-.*}
   patch: |-
-    - {op: replace, path: /spec/template/spec/automountServiceAccountToken, value: false}
-    - {op: replace, path: /spec/template/spec/volumes/0/projected/sources/0/serviceAccountToken/expirationSeconds, value: 600}
-    - op: add
-      path: /spec/template/spec/containers/0/volumeMounts/-
-      value: {name: account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
-    - op: add
-      path: /spec/template/spec/volumes/-
-      value:
-        name: account
-        projected:
-          sources:
-            - serviceAccountToken: {path: token, expirationSeconds: 600}
-            - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: any}
+    spec:
+      template:
+        spec:
+          automountServiceAccountToken: false
+          containers:
+            - name: eventd
+              volumeMounts: [{name: account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}]
+          volumes:
+            - name: peer-token
+              projected: {sources: [{serviceAccountToken: {audience: eventd, path: token, expirationSeconds: 600}}]}
+            - name: account
+              projected:
+                sources:
+                  - serviceAccountToken: {path: token, expirationSeconds: 600}
+                  - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
 `

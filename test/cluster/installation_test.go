@@ -45,12 +45,17 @@ func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
 	startCollector(t, "node-1")
 	kubectl(t, "apply", "-f", "testdata/prometheus.yaml")
 	authority := makeCertificate(t)
-	for name, way := range map[string]struct{ install, remove func(t *testing.T) }{
-		"kubectl": {
+	for _, way := range []struct {
+		name            string
+		install, remove func(t *testing.T)
+	}{
+		{
+			"kubectl",
 			func(t *testing.T) { kubectl(t, "apply", "-k", everything().write(t)) },
 			func(t *testing.T) { kubectl(t, "delete", "--ignore-not-found", "-k", everything().write(t)) },
 		},
-		"helm": {
+		{
+			"helm",
 			func(t *testing.T) {
 				helm(t, values(), "install", "eventd", chart, "--values=-")
 				awaitRollout(t)
@@ -61,14 +66,14 @@ func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
 			func(t *testing.T) { helm(t, "", "uninstall", "eventd") },
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(way.name, func(t *testing.T) {
 			before := objects(t)
 			way.install(t)
 			awaitRollout(t)
-			works(t, "by-"+name, authority)
+			works(t, "by-"+way.name, authority)
 			if *turns > 0 { // a kubelet replaces the files within a minute
 				authority = makeCertificate(t)
-				works(t, "renewed-by-"+name, authority)
+				works(t, "renewed-by-"+way.name, authority)
 			}
 			endReplicas(t)
 			way.remove(t)

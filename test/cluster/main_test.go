@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"flag"
@@ -73,6 +74,9 @@ const startTimeout = 3 * time.Minute
 
 // start starts the cluster of all tests, and returns when it is ready.
 func start() (end func() error, err error) {
+	if untouched, err = machine(); err != nil {
+		return nil, err
+	}
 	work, err := os.MkdirTemp("", "cluster-")
 	if err != nil {
 		return nil, err
@@ -163,9 +167,13 @@ func (r running) await(text string) error {
 
 // end ends the cluster as Ctrl-C does.
 func (r running) end() error {
-	timeout := time.AfterFunc(time.Minute, r.Kill)
-	defer timeout.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	err := r.Send(os.Interrupt)
+	if code, waitErr := r.Wait(ctx); waitErr != nil || code != 0 {
+		r.Kill()
+		err = errors.Join(err, waitErr, r.Failure(fmt.Sprint("has ended with ", code)))
+	}
 	for range r.lines {
 	}
 	return err

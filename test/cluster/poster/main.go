@@ -35,6 +35,8 @@ type Result struct {
 	Slowest float64 `json:"slowest"`
 }
 
+const server = "https://eventd.kube-system.svc"
+
 // maxBackoff is the longest time between two attempts, unless the server asks for more.
 const maxBackoff = 8 * time.Second
 
@@ -42,8 +44,8 @@ const maxBackoff = 8 * time.Second
 const giveUp = 3 * time.Minute
 
 type poster struct {
-	client                 *http.Client
-	server, namespace, run string
+	client         *http.Client
+	namespace, run string
 
 	mu       sync.Mutex
 	result   Result
@@ -58,7 +60,6 @@ func main() {
 }
 
 func run() error {
-	server := flag.String("server", "https://eventd.kube-system.svc", "`URL` of eventd")
 	authority := flag.String("certificate-authority", "", "`file` that its certificate is verified with")
 	namespace := flag.String("namespace", "", "`namespace` of the Events")
 	name := flag.String("run", "", "`name` of the run, which is the reason of its Events")
@@ -74,7 +75,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	config.Host, config.TLSClientConfig = *server, rest.TLSClientConfig{CAFile: *authority}
+	config.Host, config.TLSClientConfig = server, rest.TLSClientConfig{CAFile: *authority}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func run() error {
 	ctx, cancel := context.WithTimeout(ctx, *duration)
 	defer cancel()
 
-	p := &poster{client: client, server: *server, namespace: *namespace, run: *name, result: Result{Failed: map[string]int{}}}
+	p := &poster{client: client, namespace: *namespace, run: *name, result: Result{Failed: map[string]int{}}}
 	began := time.Now()
 	var posts sync.WaitGroup
 	tick := time.NewTicker(time.Second / time.Duration(*rate))
@@ -161,7 +162,7 @@ func (p *poster) post(number int) {
 
 // attempt returns why an attempt has failed, and after how long to repeat it.
 func (p *poster) attempt(body []byte) (wait time.Duration, failure string) {
-	resp, err := p.client.Post(p.server+"/api/v1/namespaces/"+p.namespace+"/events", "application/json", bytes.NewReader(body))
+	resp, err := p.client.Post(server+"/api/v1/namespaces/"+p.namespace+"/events", "application/json", bytes.NewReader(body))
 	if err != nil {
 		for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 			err = inner
