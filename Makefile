@@ -1,5 +1,5 @@
 # The commands of this repository. They need Go, make and a POSIX shell, on
-# Linux or macOS, and download nothing but Go modules.
+# Linux or macOS, and download nothing but Go modules. Those of a cluster also take Debian packages.
 
 .DEFAULT_GOAL := help
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,6 +25,8 @@ type disturbance struct {
 	longest time.Duration
 	// often is how often it happens in a run of each.
 	often occasion
+	// mayLose is how many occurrences may be lost, since all replicas that held them end at once.
+	mayLose int
 }
 
 // occasion is when a disturbance happens.
@@ -50,46 +53,46 @@ const (
 var disturbances = []disturbance{
 	{"the leader's Pod is deleted", func(t *testing.T, leader corev1.Pod) {
 		kubectl(t, "-n", system, "delete", "pod", leader.Name)
-	}, handover, inShort},
+	}, handover, inShort, 0},
 	{"the leader is killed, and its container started again", func(t *testing.T, leader corev1.Pod) {
 		inContainer(t, leader, "kill -KILL $p")
 		awaitRestart(t, leader, "Error")
-	}, handover, inShort},
+	}, handover, inShort, 0},
 	{"a rollout", func(t *testing.T, _ corev1.Pod) {
 		kubectl(t, "-n", system, "rollout", "restart", "deployment/"+intake)
 		kubectl(t, "-n", system, "rollout", "status", "--timeout=180s", "deployment/"+intake)
-	}, handover, inShort},
+	}, handover, inShort, 0},
 	{"the leader's node is drained", func(t *testing.T, leader corev1.Pod) {
 		drain(t, leader.Spec.NodeName)
 		kubectl(t, "uncordon", leader.Spec.NodeName)
-	}, handover, everyTurn},
+	}, handover, everyTurn, 0},
 	{"the kube-apiserver and etcd are killed, and start again", func(t *testing.T, _ corev1.Pod) {
 		node(t, "control-plane", "kill")
 		await.Within(t, startTimeout, "the kube-apiserver is ready", func() bool {
 			_, err := tryKubectl(t, "get", "--raw", "/readyz")
 			return err == nil
 		})
-	}, lostNode, everyTurn},
-	{"the leader takes more memory than its limit", exhaustMemory, crash, everyTurn},
-	{"the leader's node is short of memory", exhaustNode, handover, everyTurn},
-	{"the disk of the leader's node is full", fillDisk, lostNode, everyTurn},
+	}, lostNode, everyTurn, 0},
+	{"the leader takes more memory than its limit", exhaustMemory, crash, everyTurn, 0},
+	{"the leader's node is short of memory", exhaustNode, handover, everyTurn, 0},
+	{"the disk of the leader's node is full", fillDisk, lostNode, everyTurn, 0},
 	{"the leader's node loses its power", func(t *testing.T, leader corev1.Pod) {
 		node(t, leader.Spec.NodeName, "off")
 		awaitNode(t, leader.Spec.NodeName, false)
 		node(t, leader.Spec.NodeName, "on")
 		awaitNode(t, leader.Spec.NodeName, true)
-	}, lostNode, everyTurn},
+	}, lostNode, everyTurn, 0},
 	{"the leader's node is cut off for 30 s", func(t *testing.T, leader corev1.Pod) {
 		node(t, leader.Spec.NodeName, "disconnect")
 		if err := await.Sleep(t.Context(), 30*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		node(t, leader.Spec.NodeName, "connect")
-	}, lostNode, everyTurn},
-	{"both replicas are on the node that loses its power", bothOnOneNode, lostNode + time.Minute, everyTurn},
-	{"the previous release is installed, and then this one again", goBack, handover, everyTurn},
-	{"the clock of one node is 5 minutes ahead, and leaders change", differ, handover, everyTurn},
-	{"the tokens of eventd and its client expire", outliveTokens, handover, inFirstTurn},
+	}, lostNode, everyTurn, 0},
+	{"both replicas are on the node that loses its power", bothOnOneNode, lostNode + time.Minute, everyTurn, 50}, // of a second
+	{"the previous release is installed, and then this one again", goBack, handover, everyTurn, 0},
+	{"the clock of one node is 5 minutes ahead, and leaders change", differ, handover, everyTurn, 0},
+	{"the tokens of eventd and its client expire", outliveTokens, handover, inFirstTurn, 0},
 }
 
 // outcome is what a disturbance has cost.
@@ -179,10 +182,14 @@ func (d disturbance) run(t *testing.T, name string) outcome {
 	for _, n := range r.Failed {
 		o.failed += n
 	}
-	await.Within(t, time.Minute, "all that was accepted is stored", func() bool { return storedOf(t, name) >= r.Posted })
-	o.kept = storedOf(t, name)
+	_ = await.Success(t.Context(), time.Minute, func() error {
+		if o.kept = storedOf(t, name); o.kept < r.Posted {
+			return errors.New("not all is stored yet")
+		}
+		return nil
+	})
 	t.Logf("%s: posted %d, stored %d, failed attempts %v, nothing accepted for %s, slowest %.1f s", d.name, r.Posted, o.kept, r.Failed, o.longest, r.Slowest)
-	if r.Accepted != r.Posted || o.kept != r.Posted {
+	if r.Accepted != r.Posted || o.kept > r.Posted || o.kept < r.Posted-d.mayLose {
 		t.Errorf("of %d posted, %d were accepted, and %d are stored", r.Posted, r.Accepted, o.kept)
 	}
 	if *turns > 0 && o.longest > d.longest { // a busy machine takes longer, and loses nothing
