@@ -80,8 +80,12 @@ func start() (end func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
+	controller, err := pack(work, "controller", "../../examples/controller", "registry.example/controller:v0.1.0") // as examples/controller names it
+	if err != nil {
+		return nil, err
+	}
 	dir = filepath.Join(filepath.Dir(*parts), "cluster-test")
-	command := exec.Command(filepath.Join(*parts, "cluster"), "up", "-exit-on-stdin-eof", "-dir", dir, "-parts", *parts, "-nodes", "2", "-disk", "2g", "-image", *image, "-image", poster, "-image", feeder)
+	command := exec.Command(filepath.Join(*parts, "cluster"), "up", "-exit-on-stdin-eof", "-dir", dir, "-parts", *parts, "-nodes", "2", "-disk", "2g", "-image", *image, "-image", poster, "-image", feeder, "-image", controller)
 	process.Group(command)
 	if _, err := command.StdinPipe(); err != nil {
 		return nil, err
