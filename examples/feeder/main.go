@@ -19,7 +19,8 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/eventd/eventd/examples/internal/clientconfig"
 )
 
 func main() {
@@ -61,34 +62,6 @@ func parse(args []string) (settings, error) {
 	return s, nil
 }
 
-// clientConfig returns the configuration of a kubeconfig or, without one, that of a Pod, for the server of the flags.
-// With the overrides of clientcmd, a Pod would have no token.
-func (s settings) clientConfig(inCluster func() (*rest.Config, error)) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = s.kubeconfig
-	kubeconfig, err := rules.Load()
-	if err != nil {
-		return nil, err
-	}
-	config, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		config, err = inCluster()
-	}
-	if err != nil {
-		return nil, err
-	}
-	if s.server != "" {
-		config.Host, config.ServerName = s.server, ""
-	}
-	if s.certificateAuthority != "" {
-		config.CAFile, config.CAData, config.Insecure = s.certificateAuthority, nil, false
-	}
-	config.UserAgent = "feeder"
-	// client-go's default of 5 requests per second would be all that is seen.
-	config.QPS = -1
-	return config, nil
-}
-
 // run reports at a rate until the duration is over or ctx ends. What the
 // recorders have not sent by then is lost: that is how they are made.
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -96,10 +69,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	config, err := s.clientConfig(rest.InClusterConfig)
+	config, err := clientconfig.Load(s.kubeconfig, rest.InClusterConfig)
 	if err != nil {
 		return err
 	}
+	config = clientconfig.ForServer(config, s.server, s.certificateAuthority)
+	config.UserAgent = "feeder"
+	// client-go's default of 5 requests per second would be all that is seen.
+	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err

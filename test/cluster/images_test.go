@@ -15,9 +15,10 @@ import (
 const (
 	eventdImage = "eventd.local/eventd"
 	posterImage = "eventd.local/poster:v1"
-	feederImage = "registry.example/feeder:v0.1.0" // as examples/feeder names it
-	// As examples/delivery names it.
-	collectorImage = "docker.io/otel/opentelemetry-collector-contrib:0.162.0"
+	// As the examples name them.
+	feederImage     = "registry.example/feeder:v0.1.0"
+	controllerImage = "registry.example/controller:v0.1.0"
+	collectorImage  = "docker.io/otel/opentelemetry-collector-contrib:0.162.0"
 	aheadTag       = "ahead"
 )
 
@@ -29,6 +30,7 @@ func pack(work string) (archives []string, err error) {
 	p := packer{work: work}
 	p.pack(posterImage, p.build("poster", "./poster"))
 	p.pack(feederImage, p.build("feeder", "../../examples/feeder"))
+	p.pack(controllerImage, p.build("controller", "../../examples/controller"))
 	p.pack(collectorImage, p.run("../collector/build.sh"), filepath.Join(*parts, "deb/usr/bin/busybox")+"=/busybox")
 	if *turns > 0 {
 		p.pack(eventdImage+":"+aheadTag, p.build("eventd", "../../cmd/eventd", "-overlay", p.ahead()))

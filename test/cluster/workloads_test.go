@@ -237,11 +237,13 @@ func TestTheExampleOfAClientReportsFromAPod(t *testing.T) {
 	kubectl(t, "apply", "-k", "../../examples/feeder")
 	await.Within(t, startTimeout, "Events that eventd has written are stored", func() bool {
 		list, err := client.CoreV1().Events("eventd-demo").List(t.Context(), metav1.ListOptions{})
-		return err == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
-			return slices.ContainsFunc(e.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return strings.HasPrefix(f.Manager, "eventd") })
-		})
+		return err == nil && slices.ContainsFunc(list.Items, writtenByEventd)
 	})
 	kubectl(t, "delete", "-k", "../../examples/feeder")
+}
+
+func writtenByEventd(e corev1.Event) bool {
+	return slices.ContainsFunc(e.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return strings.HasPrefix(f.Manager, "eventd") })
 }
 
 // compare returns how the history differs from what is stored about the workloads.

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,12 +37,19 @@ func configurationOf(t *testing.T, folder string) *configv1alpha1.EventdConfigur
 	return nil
 }
 
-// exampleClient is a client in a Pod.
-const exampleClient = repository + "/examples/feeder"
+// exampleClient and exampleController are clients in Pods, by whose names the Deployments are.
+const (
+	exampleClient     = repository + "/examples/feeder"
+	exampleController = repository + "/examples/controller"
+)
+
+var exampleClients = map[string]string{exampleClient: "feeder", exampleController: "controller"}
 
 func TestExamplesInOtherNamespacesAreTakenByAnApiserverThatIsStrict(t *testing.T) {
 	t.Parallel()
-	for folder, name := range map[string]string{example: "eventd-collector", exampleClient: "eventd-demo"} {
+	for folder, name := range map[string]string{
+		example: "eventd-collector", exampleClient: "eventd-demo", exampleController: "eventd-example",
+	} {
 		// A dry run does not make it for what is in it.
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := administrator().CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
@@ -53,21 +61,30 @@ func TestExamplesInOtherNamespacesAreTakenByAnApiserverThatIsStrict(t *testing.T
 	}
 }
 
-// The client connects to the Service, and verifies it by the CA that eventd publishes.
+// A client connects to the Service, verifies it by the CA that eventd publishes, and has its rights where it reports.
 func TestExampleOfAClientFitsTogether(t *testing.T) {
 	t.Parallel()
-	args := containerOf(t, exampleClient, "feeder").Args
-	server, _ := strings.CutPrefix(args[0], "--server=https://")
-	if !slices.ContainsFunc(rendered(t, manifests), func(object runtime.Object) bool {
-		service, ok := object.(*corev1.Service)
-		return ok && service.Name+"."+service.Namespace+".svc" == server && service.Spec.Ports[0].Port == 443
-	}) {
-		t.Errorf("there is no Service for %s", args[0])
-	}
-	file, _ := strings.CutPrefix(args[1], "--certificate-authority=")
-	volume, _ := mounted(t, exampleClient, "feeder", file)
-	if volume.ConfigMap == nil || volume.ConfigMap.Name != "eventd-serving-ca" || !strings.HasSuffix(file, "/ca.crt") {
-		t.Errorf("%s is not the CA of eventd", file)
+	for folder, name := range exampleClients {
+		t.Run(name, func(t *testing.T) {
+			args := containerOf(t, folder, name).Args
+			server, _ := strings.CutPrefix(args[0], "--server=https://")
+			if !slices.ContainsFunc(rendered(t, manifests), func(object runtime.Object) bool {
+				service, ok := object.(*corev1.Service)
+				return ok && service.Name+"."+service.Namespace+".svc" == server && service.Spec.Ports[0].Port == 443
+			}) {
+				t.Errorf("there is no Service for %s", args[0])
+			}
+			file, _ := strings.CutPrefix(args[1], "--certificate-authority=")
+			volume, _ := mounted(t, folder, name, file)
+			if volume.ConfigMap == nil || volume.ConfigMap.Name != "eventd-serving-ca" || !strings.HasSuffix(file, "/ca.crt") {
+				t.Errorf("%s is not the CA of eventd", file)
+			}
+			for _, object := range rendered(t, folder) {
+				if role, ok := object.(*rbacv1.Role); ok && args[2] != "--namespace="+role.Namespace {
+					t.Errorf("it has %s, and rights in %s", args[2], role.Namespace)
+				}
+			}
+		})
 	}
 }
 

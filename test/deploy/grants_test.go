@@ -201,12 +201,13 @@ func waitAllowed(t *testing.T, account string, rights []right) {
 
 // kustomized caches the results of kustomize, which takes a second.
 var kustomized = map[string]func() ([]byte, error){
-	manifests:        onceKustomized(manifests),
-	complete:         onceKustomized(complete),
-	example:          onceKustomized(example),
-	exampleReceivers: onceKustomized(exampleReceivers),
-	exampleClient:    onceKustomized(exampleClient),
-	installed:        onceKustomized(installed),
+	manifests:         onceKustomized(manifests),
+	complete:          onceKustomized(complete),
+	example:           onceKustomized(example),
+	exampleReceivers:  onceKustomized(exampleReceivers),
+	exampleClient:     onceKustomized(exampleClient),
+	exampleController: onceKustomized(exampleController),
+	installed:         onceKustomized(installed),
 }
 
 func onceKustomized(folder string) func() ([]byte, error) {

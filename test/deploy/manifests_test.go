@@ -122,8 +122,10 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 			}
 		}
 	}
-	if err := create(podOf(t, exampleClient, "feeder")); err != nil {
-		t.Error(err)
+	for folder, name := range exampleClients {
+		if err := create(podOf(t, folder, name)); err != nil {
+			t.Errorf("%s: %v", folder, err)
+		}
 	}
 }
 
@@ -166,7 +168,7 @@ var pinned = regexp.MustCompile(`^[^:@]+(:v?\d+\.\d+\.\d+\S*|(:\S+)?@sha256:[0-9
 // Nothing that runs is named by a tag that moves.
 func TestImagesHaveAVersion(t *testing.T) {
 	images := 0
-	for _, folder := range []string{manifests, complete, example, exampleReceivers} {
+	for _, folder := range []string{manifests, complete, example, exampleReceivers, exampleClient, exampleController} {
 		for _, object := range rendered(t, folder) {
 			d, ok := object.(*appsv1.Deployment)
 			if !ok {

@@ -1,4 +1,4 @@
-package main
+package clientconfig
 
 import (
 	"encoding/pem"
@@ -45,11 +45,7 @@ users: [{name: u, user: {tokenFile: `+token+`}}]
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
-			s, err := parse([]string{"--kubeconfig", kubeconfig, "--server", server.URL, "--certificate-authority", ca})
-			if err != nil {
-				t.Fatal(err)
-			}
-			config, err := s.clientConfig(func() (*rest.Config, error) { // as rest.InClusterConfig makes it
+			config, err := Load(kubeconfig, func() (*rest.Config, error) { // as rest.InClusterConfig makes it
 				return &rest.Config{
 					Host: "https://127.0.0.1:1", BearerToken: "first", BearerTokenFile: token,
 					TLSClientConfig: rest.TLSClientConfig{CAFile: "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"},
@@ -58,10 +54,14 @@ users: [{name: u, user: {tokenFile: `+token+`}}]
 			if err != nil {
 				t.Fatal(err)
 			}
-			if config.BearerTokenFile != token || config.CAFile != ca { // both are read again
-				t.Errorf("token %q, CA %q", config.BearerTokenFile, config.CAFile)
+			eventd := ForServer(config, server.URL, ca)
+			if config.Host != "https://127.0.0.1:1" {
+				t.Errorf("the kube-apiserver is %s", config.Host)
 			}
-			client, err := kubernetes.NewForConfig(config)
+			if eventd.BearerTokenFile != token || eventd.CAFile != ca { // both are read again
+				t.Errorf("token %q, CA %q", eventd.BearerTokenFile, eventd.CAFile)
+			}
+			client, err := kubernetes.NewForConfig(eventd)
 			if err != nil {
 				t.Fatal(err)
 			}
