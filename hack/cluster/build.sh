@@ -57,7 +57,7 @@ fetch_packages() {
 }
 
 build_addons() {
-	say 'building CoreDNS and kube-router (minutes, the first time)'
+	if [ ! -x "$parts/kube-router" ]; then say 'building CoreDNS and kube-router (minutes)'; fi
 	CGO_ENABLED=0 GOWORK=off GOFLAGS='-mod=readonly -trimpath -buildvcs=false' \
 		go build -C "$here/addons" -ldflags '-s -w' -o "$parts/" ./coredns github.com/cloudnativelabs/kube-router/v2/cmd/kube-router
 }
@@ -83,6 +83,6 @@ node=$("$root/test/controlplane/build.sh" node)
 build_addons
 CGO_ENABLED=0 GOFLAGS=-trimpath go build -C "$root" -o "$parts/cluster" ./hack/cluster
 for file in "$controlplane" "$(dirname "$controlplane")/kubectl" "$node"; do ln -f "$file" "$parts/"; done
-cp "$here/coredns.yaml" "$parts/"
+cp --remove-destination "$here/coredns.yaml" "$parts/"
 pack_images
 printf '%s\n' "$parts"

@@ -29,11 +29,16 @@ func (w *network) serveControl(ready func()) error {
 			err := json.NewDecoder(req.Body).Decode(&args)
 			var answer string
 			if err == nil {
-				number, _ := strconv.Atoi(strings.TrimPrefix(req.PathValue("node"), "node-"))
-				answer, err = act(req.Context(), node{w.cluster, number}, args)
+				name := req.PathValue("node")
+				number, _ := strconv.Atoi(strings.TrimPrefix(name, "node-"))
+				if n := (node{w.cluster, number}); name != "" && (n.name() != name || number < 1 || number > w.Nodes) {
+					err = fmt.Errorf("there is no node %q", name)
+				} else {
+					answer, err = act(req.Context(), n, args)
+				}
 			}
 			if err != nil {
-				http.Error(out, answer+err.Error(), http.StatusInternalServerError)
+				http.Error(out, answer+err.Error(), http.StatusConflict)
 				return
 			}
 			_, _ = io.WriteString(out, answer)
@@ -95,18 +100,18 @@ func commandNode(args []string) error {
 	}
 	resp, err := client.Post("http://cluster/"+url.PathEscape(args[0])+"/"+url.PathEscape(args[1]), "application/json", strings.NewReader(string(body)))
 	if err != nil {
-		return err
+		return fmt.Errorf("no cluster runs in %s, see -dir: %w", dir, err)
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
+	answer, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
 		return err
-	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		return nil
-	case http.StatusNotFound:
+	case resp.StatusCode == http.StatusNotFound:
 		return errors.New(nodeUsage)
-	default:
-		return errors.New(resp.Status)
+	case resp.StatusCode != http.StatusOK:
+		return errors.New(strings.TrimSpace(string(answer)))
 	}
+	_, err = os.Stdout.Write(answer)
+	return err
 }

@@ -22,9 +22,9 @@ for deployment in eventd-intake eventd-observe; do
 done
 kubectl apply -f "$here/workloads.yaml" >/dev/null
 cat <<END
-• workloads fail in the namespace trouble. With make build, bin/kubectl-eventd shows what happens, such as
+• workloads fail in the namespace trouble. In a shell with the variables below, the plugin shows what happens, such as
 
-  bin/kubectl-eventd tail -n trouble
-  bin/kubectl-eventd timeline deploy/broken --owned -n trouble
-  bin/kubectl-eventd status
+  kubectl eventd tail -n trouble
+  kubectl eventd timeline deploy/broken --owned -n trouble
+  kubectl eventd status
 END

@@ -19,7 +19,7 @@ const (
 	feederImage     = "registry.example/feeder:v0.1.0"
 	controllerImage = "registry.example/controller:v0.1.0"
 	collectorImage  = "docker.io/otel/opentelemetry-collector-contrib:0.162.0"
-	aheadTag       = "ahead"
+	aheadTag        = "ahead"
 )
 
 // previousDeploy is the folder of the previous release's manifests, in a run with all disturbances.
