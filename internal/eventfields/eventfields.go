@@ -45,13 +45,14 @@ func Group(apiVersion string) string {
 	return group
 }
 
-// Count returns the count of the series if there is one, else that of the Event, which is 0 if a
-// reporter of events.k8s.io has reported it once.
+// Count returns the count of the series if there is one, else that of the Event. One that has none, as a
+// reporter of events.k8s.io writes it, stands for one occurrence.
 func Count(e *corev1.Event) int32 {
+	count := e.Count
 	if e.Series != nil {
-		return e.Series.Count
+		count = e.Series.Count
 	}
-	return e.Count
+	return max(count, 1)
 }
 
 // Reporter returns the reporting controller or, without one, the component of the source.

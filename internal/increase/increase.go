@@ -46,7 +46,7 @@ func New(most int64) *Counts {
 // Of returns the occurrences that a version adds to what was counted of its Event, or less than
 // that if its count has become lower, by who may write it or a restored backup.
 func (c *Counts) Of(e *corev1.Event) int64 {
-	count := int64(max(eventfields.Count(e), 1))
+	count := int64(eventfields.Count(e))
 	former, ok := c.known.Get(e.UID)
 	if !ok || former.count != count {
 		c.known.Add(e.UID, e.Namespace, known{count, e.Namespace, e.CreationTimestamp.Time}, 1)

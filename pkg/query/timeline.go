@@ -69,7 +69,7 @@ func itemOf(v observer.Version) v1alpha1.TimelineItem {
 		Message:  truncate.String(e.Message, maxMessage),
 		Reporter: short(cmp.Or(e.ReportingController, e.Source.Component)),
 		Instance: short(cmp.Or(e.ReportingInstance, e.Source.Host)),
-		Count:    max(int64(eventfields.Count(e)), 1),
+		Count:    int64(eventfields.Count(e)),
 		First:    metav1.NewMicroTime(cmp.Or(e.FirstTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)),
 		Last:     metav1.NewMicroTime(eventfields.LastTime(e)),
 	}

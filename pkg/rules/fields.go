@@ -54,7 +54,7 @@ var eventType = newObjectType("eventd.Event", map[string]accessor[corev1.Event]{
 	"message": {text(longest), func(e *corev1.Event) ref.Val { return visible(e.Message) }},
 	"type":    {text(63), func(e *corev1.Event) ref.Val { return short(e.Type) }},
 	"action":  {text(128), func(e *corev1.Event) ref.Val { return short(e.Action) }},
-	"count":   {apiservercel.IntType, func(e *corev1.Event) ref.Val { return types.Int(max(eventfields.Count(e), 1)) }},
+	"count":   {apiservercel.IntType, func(e *corev1.Event) ref.Val { return types.Int(eventfields.Count(e)) }},
 	"reportingComponent": {text(317), func(e *corev1.Event) ref.Val {
 		return short(cmp.Or(e.ReportingController, e.Source.Component))
 	}},

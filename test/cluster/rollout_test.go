@@ -161,14 +161,36 @@ spec:
 		if connects(t, pod, server.Status.PodIP, "8080") {
 			t.Errorf("%s connects to any Pod", deployment)
 		}
+		if !connects(t, *plain, pod.Status.PodIP, "10280") {
+			t.Errorf("a client does not connect to %s", deployment)
+		}
+		listen(t, pod, "8080")
+		await.Within(t, startTimeout, deployment+" listens elsewhere", func() bool { return connects(t, pod, "127.0.0.1", "8080") })
+		if connects(t, *plain, pod.Status.PodIP, "8080") {
+			t.Errorf("a client connects to any port of %s", deployment)
+		}
 	}
 }
 
 // connects reports whether a TCP connection from a Pod's network can be opened.
 func connects(t *testing.T, from corev1.Pod, ip, port string) bool {
 	t.Helper()
-	script := fmt.Sprintf(`for p in $(ls /proc | grep '^[0-9]'); do if grep -q %s /proc/$p/cgroup 2>/dev/null; then
-  exec nsenter --target $p --net %s/deb/usr/bin/busybox nc -w 3 %s %s </dev/null; fi; done; exit 9`, from.UID, *parts, ip, port)
-	_, err := tryNode(t.Context(), from.Spec.NodeName, "exec", "sh", "-c", script)
-	return err == nil
+	return inNetwork(t, from, fmt.Sprintf("nc -w 3 %s %s </dev/null", ip, port)) == nil
+}
+
+// listen accepts connections in a Pod's network, until its node ends.
+func listen(t *testing.T, in corev1.Pod, port string) {
+	t.Helper()
+	if err := inNetwork(t, in, "httpd -p "+port); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inNetwork runs a command of busybox in a Pod's network.
+func inNetwork(t *testing.T, pod corev1.Pod, command string) error {
+	t.Helper()
+	_, err := tryNode(t.Context(), pod.Spec.NodeName, "exec", "sh", "-c", fmt.Sprintf(`for p in $(ls /proc | grep '^[0-9]'); do if grep -q %s /proc/$p/cgroup 2>/dev/null; then
+  nsenter --target $p --net %s/deb/usr/bin/busybox %s
+  exit; fi; done; exit 9`, pod.UID, *parts, command))
+	return err
 }

@@ -104,9 +104,9 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the history is not what is stored: %v", err)
 	}
-	seen := watched.snapshot()
+	kept, seen := timeline(t), watched.snapshot() // in this order: what is kept is seen
 	t.Logf("%d versions", len(seen))
-	table := newComparison(seen, timeline(t))
+	table := newComparison(seen, kept)
 	for i, way := range []struct {
 		name     string
 		received func() map[string][]shown
@@ -213,7 +213,7 @@ func tailEvents(t *testing.T) (seen func() map[string][]shown) {
 	}
 	// It begins with what is now: an Event that comes shows that it has begun.
 	await.Within(t, startTimeout, "the tail has begun", func() bool {
-		apply(t, fmt.Sprintf(began, time.Now().UnixNano()))
+		apply(t, fmt.Sprintf(began, time.Now().UnixNano(), time.Now().UTC().Format(time.RFC3339)))
 		return len(seen()) > 0
 	})
 	return seen
@@ -223,10 +223,13 @@ func tailEvents(t *testing.T) (seen func() map[string][]shown) {
 const began = `
 apiVersion: v1
 kind: Event
-metadata: {name: began.%d, namespace: default}
+metadata: {name: "began.%[1]d", namespace: default}
 involvedObject: {apiVersion: v1, kind: Namespace, name: default}
 reason: Began
 type: Normal
+count: 1
+firstTimestamp: %[2]q
+lastTimestamp: %[2]q
 `
 
 // A client in a Pod needs the address of eventd, its CA, and the token of the Pod. Its namespace enforces restricted Pod Security.

@@ -94,7 +94,7 @@ func TestRecordOfAnEventWithLittleInIt(t *testing.T) {
 			t.Errorf("type %q is %s, %q", eventType, l.SeverityNumber, l.SeverityText)
 		}
 	}
-	want := map[string]any{"log.record.uid": "uid/1", "k8s.event.reporting_controller": "kubelet"}
+	want := map[string]any{"log.record.uid": "uid/1", "k8s.event.reporting_controller": "kubelet", "k8s.event.count": int64(1)}
 	if diff := cmp.Diff(want, flat(logRecord(got).Attributes)); diff != "" || len(got.Resource.Attributes) > 0 {
 		t.Errorf("resource %v, attributes (-want +got):\n%s", got.Resource.Attributes, diff)
 	}
