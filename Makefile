@@ -44,12 +44,9 @@ UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter inte
 # The tests of these packages run eventd as a process, compiled as it is deployed: the race detector would see the clients
 # alone, whose CPU they share with it. The longest is first.
 PROCESSES := $(addprefix $(MODULE)/test/,ha deploy e2e)
-# This package measures latency and memory, so it runs without the race detector, and beside it only what IDLE runs:
-# on processors that would be idle.
+# This package measures latency and memory, so it runs alone and without the race
+# detector.
 MEASURED := $(MODULE)/test/hostile
-IDLE = $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
-# The tests of these packages have timeouts of seconds, in which what IDLE runs may get no processor.
-TIMED := $(addprefix $(MODULE)/pkg/,receiver query sink/remote)
 # This package needs a Chromium: make browser.
 BROWSER := $(MODULE)/cmd/kubectl-eventd/page/browser
 # This package needs a Prometheus: make monitoring.
@@ -175,7 +172,6 @@ chart: bin/release ## bin/eventd-VERSION.tgz, the Helm chart, the same bytes whe
 	@bin/release chart -o bin $(RELEASED)
 
 # Tests against a control plane run each time. Of the others, Go keeps the results while nothing changes that they read.
-# The attacks use half a processor on average. Tests that measure no time run beside them, on processors that are idle.
 .PHONY: test
 test: ## every test, those against the local control plane included
 	@echo '• building what the tests need: the control plane (minutes, the first time), a collector, the previous release, then the packages'
@@ -186,8 +182,9 @@ test: ## every test, those against the local control plane included
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@cd test/chart && $(AS_DEPLOYED) ../../hack/build.sh 'the tests of the chart, with the library of Helm' -test ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
-	@$(MAKE) --no-print-directory -j2 test-live test-rest
-	@$(MAKE) --no-print-directory -j3 test-hostile test-beside
+	@$(MAKE) --no-print-directory -j2 test-live test-rest test-units test-modules
+	@echo '• attacks on a running eventd, by themselves'
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/hostile test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
 
 .PHONY: test-processes
 test-processes:
@@ -207,26 +204,16 @@ test-live:
 	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$live")
 
-# What else needs a control plane, or time.
+# What else needs a control plane.
 .PHONY: test-rest
 test-rest: test-processes
 	@$(SORTED); export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
 	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
-		$$(echo "$$live" | grep -vxF $(addprefix -e ,$(SLOWEST))) && \
-	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(addsuffix /...,$(TIMED))
-
-.PHONY: test-hostile
-test-hostile:
-	@echo '• attacks on a running eventd'
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/hostile test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
-
-.PHONY: test-beside
-test-beside:
-	@$(IDLE) $(MAKE) --no-print-directory test-units test-modules
+		$$(echo "$$live" | grep -vxF $(addprefix -e ,$(SLOWEST)))
 
 .PHONY: test-units
 test-units:
-	@$(SORTED); units="$$(echo "$$tested" | grep -vxF "$$live" | grep -vE $(TIMED:%=-e '^%(/|$$)'))"; export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
+	@$(SORTED); units="$$(echo "$$tested" | grep -vxF "$$live")"; export EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)"; \
 	$(LAZY) $(GO) test -vet=off -p $(TESTATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$units") $$units
 	@echo '• what starts no goroutine and takes no lock, without the race detector'

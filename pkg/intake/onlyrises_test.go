@@ -43,7 +43,7 @@ func TestCountAndTimeOfAStoredEventOnlyRise(t *testing.T) {
 			{patch(corePath, of(6, 30)), 6, 30},
 		},
 		"new style": {
-			{posted(eventsPath, a(newEvent, fields{"eventTime": micro(10)})), 0, 10},
+			{posted(eventsPath, a(newEvent, fields{"eventTime": micro(10)})), 1, 10},
 			{patch(eventsPath, of(2, 5)), 2, 10},
 			{patch(eventsPath, of(5, 30)), 5, 30},
 			{patch(eventsPath, of(4, 20)), 5, 30},
