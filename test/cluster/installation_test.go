@@ -66,6 +66,9 @@ func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
 			func(t *testing.T) { helm(t, "", "uninstall", "eventd") },
 		},
 	} {
+		if *turns == 0 && way.name == "kubectl" {
+			continue // by which all other tests install it, with fewer components
+		}
 		t.Run(way.name, func(t *testing.T) {
 			before, dispatched := objects(t), dispatchedOf(t)
 			way.install(t)

@@ -105,6 +105,12 @@ func TestAConfigMapThatChangesIsReadAgain(t *testing.T) {
 	}
 	kubectl(t, "apply", "-k", overlay{more: strings.ReplaceAll(receivers, "name: lines", "name: another-name")}.write(t))
 	await.Within(t, startTimeout, "the status shows the receiver", changed)
+	// Two receivers one after the other deliver the same: later tests have the one of before from their beginning.
+	install(t)
+	await.Within(t, startTimeout, "the receiver is gone", func() bool {
+		status := kubectlEventd(t, "status", "--once")
+		return strings.Contains(status, "collector") && !strings.Contains(status, "another-name")
+	})
 }
 
 // kubectlEventd returns what the plugin prints.
