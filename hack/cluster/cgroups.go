@@ -157,7 +157,7 @@ func enableControllers(cgroup string) error {
 	return nil
 }
 
-// removeCgroups removes the cgroups of all nodes, or of one. No process is left in them, or is about to leave.
+// removeCgroups removes the cgroups of all nodes, or of one. Their processes have ended, or are about to.
 func (c cluster) removeCgroups(node ...string) error {
 	found, err := hierarchies()
 	if err != nil {

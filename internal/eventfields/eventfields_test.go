@@ -51,6 +51,9 @@ func TestCountIsThatOfTheSeriesIfThereIsOne(t *testing.T) {
 	if got := eventfields.Count(&corev1.Event{Count: 3, Series: &corev1.EventSeries{Count: 5}}); got != 5 {
 		t.Errorf("%d, want 5", got)
 	}
+	if got := eventfields.Count(&corev1.Event{}); got != 1 {
+		t.Errorf("%d without a count, want 1", got)
+	}
 }
 
 func TestStringIsRepairedAndCutBetweenCharacters(t *testing.T) {
