@@ -48,15 +48,19 @@ default     Pod/web-0   90            2           5        85
 `},
 		{"top --by namespaces -A", "by=namespace&limit=20", ""},
 		{"top -o wide --since 5m -n team-a", "by=object&limit=20&namespace=team-a&since=5m", `
-NAMESPACE   OBJECT      OCCURRENCES   MAX ERROR   WRITES   SAVED
-default     Pod/web-0   90            2           5        85
+OBJECT      OCCURRENCES   MAX ERROR   WRITES   SAVED
+Pod/web-0   90            2           5        85
 `},
 		{"timeline po/web-0 --type Warning", "group=core&kind=Pod&limit=500&name=web-0&namespace=default&type=Warning", `
 LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
 20m         Warning   BackOff   Pod/web-0   4       restarting
 `},
 		{"timeline -A -o wide --no-headers --all-versions --limit 7", "limit=7&versions=all", `
-20m   Warning   BackOff   Pod/web-0   4     restarting   default   40m   kubelet   node-1   web-0.17   71
+default   20m   Warning   BackOff   Pod/web-0   4     restarting   40m   kubelet   node-1   web-0.17   71
+`},
+		{"timeline -A", "limit=500", `
+NAMESPACE   LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
+default     20m         Warning   BackOff   Pod/web-0   4       restarting
 `},
 		{"why pods web-0", "group=core&kind=Pod&name=web-0&namespace=default", `
 AGE               STEP                                      COUNT   TYPE      REASON    OBJECT      MESSAGE

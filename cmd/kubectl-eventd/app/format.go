@@ -48,17 +48,24 @@ func (f *format) wide() bool { return f.output == formatWide }
 // structured reports whether objects of the API are to be printed.
 func (f *format) structured() bool { return f.output == formatJSON || f.output == formatYAML }
 
+// namespaceColumn is the first of tables that have it, and shown with --all-namespaces.
+const namespaceColumn = "NAMESPACE"
+
 // table returns a table with the columns of a header. Those after the first narrow ones are for -o wide.
-func (f *format) table(out io.Writer, narrow int, header ...string) (table *terminal.Table, row func(cells ...string)) {
-	columns := len(header)
-	if !f.wide() {
-		columns = narrow
+func (p *plugin) table(out io.Writer, narrow int, header ...string) (table *terminal.Table, row func(cells ...string)) {
+	first, end := 0, len(header)
+	if header[0] == namespaceColumn && !p.all {
+		first = 1
 	}
-	if f.noHeaders {
-		header = nil
+	if !p.wide() {
+		end = narrow
 	}
-	table = terminal.NewTable(out, header[:min(columns, len(header))]...)
-	return table, func(cells ...string) { table.Row(cells[:columns]...) }
+	shown := header[first:end]
+	if p.noHeaders {
+		shown = nil
+	}
+	table = terminal.NewTable(out, shown...)
+	return table, func(cells ...string) { table.Row(cells[first:end]...) }
 }
 
 // object prints an object as eventd has sent it.

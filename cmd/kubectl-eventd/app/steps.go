@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"strconv"
 	"time"
@@ -66,7 +65,7 @@ func (p *plugin) printWhy(e *v1alpha1.Explanation, subject target) error {
 	if len(e.Steps) == 0 {
 		p.nothing("reports about "+subject.String()+" found", subject.namespace)
 		p.note("Does its reporter use eventd? What it writes to the apiserver itself is only in the timeline.")
-	} else if err := printSteps(&p.format, p.Out, e.Steps); err != nil {
+	} else if err := p.printSteps(e.Steps); err != nil {
 		return err
 	}
 	p.remembers(e.Leader, e.KnownSince)
@@ -82,7 +81,7 @@ func (p *plugin) printWhy(e *v1alpha1.Explanation, subject target) error {
 	if len(e.Steps) > 0 {
 		_, _ = fmt.Fprintln(p.Out)
 	}
-	return printEvents(&p.format, p.Out, e.Events)
+	return p.printEvents(e.Events)
 }
 
 // remembers says on stderr how far back an answer goes: a handover loses what was before.
@@ -119,19 +118,19 @@ func (p *plugin) runDrops(ctx context.Context, limit int) error {
 	}
 	if len(drops.Items) == 0 {
 		p.nothing("drops found", namespace)
-	} else if err := printSteps(&p.format, p.Out, drops.Items); err != nil {
+	} else if err := p.printSteps(drops.Items); err != nil {
 		return err
 	}
 	p.remembers(drops.Leader, drops.KnownSince)
 	return nil
 }
 
-var stepColumns = []string{"AGE", "STEP", "COUNT", "TYPE", "REASON", "OBJECT", "MESSAGE", "NAMESPACE", "EVENT", "REPORTER", "USER"}
+var stepColumns = []string{namespaceColumn, "AGE", "STEP", "COUNT", "TYPE", "REASON", "OBJECT", "MESSAGE", "EVENT", "REPORTER", "USER"}
 
-const narrowStepColumns = 7
+const narrowStepColumns = 8
 
-func printSteps(f *format, out io.Writer, steps []v1alpha1.Step) error {
-	table, row := f.table(out, narrowStepColumns, stepColumns...)
+func (p *plugin) printSteps(steps []v1alpha1.Step) error {
+	table, row := p.table(p.Out, narrowStepColumns, stepColumns...)
 	for i := range steps {
 		row(stepCells(&steps[i])...)
 	}
@@ -140,8 +139,8 @@ func printSteps(f *format, out io.Writer, steps []v1alpha1.Step) error {
 
 func stepCells(s *v1alpha1.Step) []string {
 	return []string{
-		stepAge(s), inWords(s), strconv.FormatInt(s.Occurrences, 10), s.Type, s.Reason, s.Regarding.String(), describe.Message(s.Regarding, s.Message),
-		s.Namespace, s.Event, s.Reporter, s.User,
+		s.Namespace, stepAge(s), inWords(s), strconv.FormatInt(s.Occurrences, 10), s.Type, s.Reason, s.Regarding.String(), describe.Message(s.Regarding, s.Message),
+		s.Event, s.Reporter, s.User,
 	}
 }
 

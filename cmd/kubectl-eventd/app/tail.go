@@ -159,13 +159,13 @@ func (o *tailOptions) lost() {
 	}
 }
 
-var tailColumns = []string{"AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE", "NAMESPACE", "REPORTER", "VERSION"}
+var tailColumns = []string{namespaceColumn, "AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE", "REPORTER", "VERSION"}
 
-const narrowTailColumns = 6
+const narrowTailColumns = 7
 
 // tailWidths are those of what most Events have. Without them, columns would move with each row that is wider than all
 // before it, as those of kubectl get --watch do.
-var tailWidths = []int{8, 10, 22, 36, 8, 83, 18, 23}
+var tailWidths = []int{16, 8, 10, 22, 36, 8, 83, 23}
 
 // handler returns what prints the items. A table keeps its widths from one to the next.
 func (o *tailOptions) handler() func(metav1.WatchEvent) error {
@@ -192,15 +192,19 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		}
 		if table == nil {
 			table, row = o.table(o.Out, narrowTailColumns, tailColumns...)
-			table.Widen(tailWidths...)
+			widths := tailWidths
+			if !o.all {
+				widths = widths[1:]
+			}
+			table.Widen(widths...)
 		}
 		if e := item.Event; e != nil {
 			cells := eventCells(e)
-			row(cells[0], e.Type, e.Reason, e.Regarding.String(), cells[4], cells[5], e.Namespace, e.Reporter, e.ResourceVersion)
+			row(e.Namespace, cells[1], e.Type, e.Reason, e.Regarding.String(), cells[5], cells[6], e.Reporter, e.ResourceVersion)
 		}
 		if s := item.Step; s != nil {
 			cells := stepCells(s)
-			row(cells[0], s.Type, s.Reason, s.Regarding.String(), cells[2], "["+inWords(s)+"] "+cells[6], s.Namespace, s.Reporter, "")
+			row(s.Namespace, cells[1], s.Type, s.Reason, s.Regarding.String(), cells[3], "["+inWords(s)+"] "+cells[7], s.Reporter, "")
 		}
 		return table.Flush()
 	}

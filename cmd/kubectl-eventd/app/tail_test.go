@@ -50,6 +50,11 @@ func tailing(w http.ResponseWriter, req *http.Request, connection int32) {
 }
 
 func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
+	t.Run("in a namespace", func(t *testing.T) { tailGoesOn(t, "--namespace=default", "namespace=default&", "", "") })
+	t.Run("in all", func(t *testing.T) { tailGoesOn(t, "--all-namespaces", "", "NAMESPACE       ", "default         ") })
+}
+
+func tailGoesOn(t *testing.T, scope, inQuery, header, cell string) {
 	var connections atomic.Int32
 	c := newCLI(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { tailing(w, req, connections.Add(1)) }))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -57,7 +62,7 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 	var out, errOut output
 	done := make(chan int)
 	go func() {
-		done <- c.runIn(ctx, &out, &errOut, "tail", "po/web-0", "--include=events,steps", "--match=event.count > 1", "--reason=BackOff")
+		done <- c.runIn(ctx, &out, &errOut, "tail", scope, "po/web-0", "--include=events,steps", "--match=event.count > 1", "--reason=BackOff")
 	}()
 	await.Until(t, "the last frame", func() bool { return strings.Contains(errOut.String(), "5 steps lost") })
 	cancel() // Ctrl-C
@@ -65,12 +70,12 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	// A longer name moves no column.
-	want := "AGE     TYPE      REASON                OBJECT                              COUNT   MESSAGE\n" +
-		"20m     Warning   BackOff               Pod/web-0                           4       a/71\n" +
-		"20m     Warning   BackOff               Pod/web-0                           4       a/72\n" +
-		"20m     Warning   BackOff               Pod/web-0                           4       a/73\n" +
-		"20m     Warning   BackOff               Pod/web-0                           3       [Delivered to loki] restarting\n" +
-		"20m     Warning   BackOff               Pod/another                         3       [Delivered to loki] restarting\n"
+	want := header + "AGE     TYPE      REASON                OBJECT                              COUNT   MESSAGE\n" +
+		cell + "20m     Warning   BackOff               Pod/web-0                           4       a/71\n" +
+		cell + "20m     Warning   BackOff               Pod/web-0                           4       a/72\n" +
+		cell + "20m     Warning   BackOff               Pod/web-0                           4       a/73\n" +
+		cell + "20m     Warning   BackOff               Pod/web-0                           3       [Delivered to loki] restarting\n" +
+		cell + "20m     Warning   BackOff               Pod/another                         3       [Delivered to loki] restarting\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nnot\n%s", out.String(), want)
 	}
@@ -84,7 +89,7 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 		t.Errorf("matches %s, not %s", got, match)
 	}
 	query.Del(v1alpha1.ParamMatch)
-	if got, want := query.Encode(), "include=events%2Csteps&namespace=default&watch=true"; got != want {
+	if got, want := query.Encode(), "include=events%2Csteps&"+inQuery+"watch=true"; got != want {
 		t.Errorf("the query is %s, not %s", got, want)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strconv"
@@ -231,15 +230,15 @@ func (o *timelineOptions) print(timeline *v1alpha1.Timeline, subject target) err
 	if timeline.Truncated {
 		o.note("Older Events are left out: see --limit and --since.")
 	}
-	return printEvents(&o.format, o.Out, timeline.Items)
+	return o.printEvents(timeline.Items)
 }
 
-var eventColumns = []string{"LAST SEEN", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE", "NAMESPACE", "FIRST SEEN", "REPORTER", "INSTANCE", "NAME", "VERSION"}
+var eventColumns = []string{namespaceColumn, "LAST SEEN", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE", "FIRST SEEN", "REPORTER", "INSTANCE", "NAME", "VERSION"}
 
-const narrowEventColumns = 6
+const narrowEventColumns = 7
 
-func printEvents(f *format, out io.Writer, items []v1alpha1.TimelineItem) error {
-	table, row := f.table(out, narrowEventColumns, eventColumns...)
+func (p *plugin) printEvents(items []v1alpha1.TimelineItem) error {
+	table, row := p.table(p.Out, narrowEventColumns, eventColumns...)
 	for i := range items {
 		row(eventCells(&items[i])...)
 	}
@@ -248,8 +247,8 @@ func printEvents(f *format, out io.Writer, items []v1alpha1.TimelineItem) error 
 
 func eventCells(i *v1alpha1.TimelineItem) []string {
 	return []string{
-		age(i.Last.Time), i.Type, i.Reason, i.Regarding.String(), strconv.FormatInt(i.Count, 10), describe.Message(i.Regarding, i.Message),
-		i.Namespace, age(i.First.Time), i.Reporter, i.Instance, i.Name, i.ResourceVersion,
+		i.Namespace, age(i.Last.Time), i.Type, i.Reason, i.Regarding.String(), strconv.FormatInt(i.Count, 10), describe.Message(i.Regarding, i.Message),
+		age(i.First.Time), i.Reporter, i.Instance, i.Name, i.ResourceVersion,
 	}
 }
 

@@ -77,7 +77,7 @@ func (v *view) renderTop(raw []byte, out io.Writer) error {
 	}
 	header := []string{strings.ToUpper(top.By), "OCCURRENCES", "MAX ERROR", "WRITES", "SAVED"}
 	if top.By == topKeys[0] {
-		header = slices.Insert(header, 0, "NAMESPACE")
+		header = slices.Insert(header, 0, namespaceColumn)
 	}
 	if out != v.Out { // a screen
 		_, _ = fmt.Fprintf(out, "%s in %s\n\n", counted(top.Occurrences, "occurrence"), top.Until.Sub(top.Since.Time).Round(time.Second))
