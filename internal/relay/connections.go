@@ -12,6 +12,7 @@ import (
 
 	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/internal/sleep"
+	"github.com/eventd/eventd/pkg/election"
 )
 
 const (
@@ -45,7 +46,7 @@ var errFull = errors.New("all connections to it are in use")
 // (roundTrip), the number of connections is limited, and only the leader's certificate is
 // accepted (dial.go).
 type connections struct {
-	server    leaderServer
+	server    election.Announcement
 	transport *http.Transport
 	limit     int // of open connections
 	health    *health
@@ -67,7 +68,7 @@ type connections struct {
 	refused time.Time
 }
 
-func newConnections(server leaderServer, limit int, h *health) *connections {
+func newConnections(server election.Announcement, limit int, h *health) *connections {
 	c := &connections{server: server, limit: limit, health: h, slotFreed: make(chan struct{}, 1), lifetime: requestsPerTransport}
 	c.retired, c.stopDial = context.WithCancel(context.Background())
 	c.closed, c.closeAll = context.WithCancel(context.Background())

@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/test/await"
@@ -53,7 +54,7 @@ func TestLeaderThatCannotBeReachedIsTriedAgain(t *testing.T) {
 func TestRequestsLeaveALeaderThatDoesNotShakeHands(t *testing.T) {
 	leader, _, where := pair(t, options{}, options{})
 	other := newReplica(t, options{leaderWait: time.Minute})
-	other.relay.SetLeader(listenTCP(t, "127.0.0.1:0").Addr().String(), where.fingerprint())
+	other.relay.SetLeader(election.Announcement{Address: listenTCP(t, "127.0.0.1:0").Addr().String(), CertificateSHA256: where.fingerprint()})
 	requests := posting(t, other, 10)
 	gone, leave := leaving(t, other)
 	await.Until(t, "all are there", func() bool { return other.Metric(t, "eventd_intake_in_flight") == 11 })
@@ -203,7 +204,7 @@ func TestLeaderIsReachedByNameWithoutServerName(t *testing.T) {
 			return nil, nil
 		}}
 	})
-	other.relay.SetLeader(strings.Replace(leader.address(), "127.0.0.1", "localhost", 1), leader.fingerprint())
+	other.relay.SetLeader(election.Announcement{Address: strings.Replace(leader.address(), "127.0.0.1", "localhost", 1), CertificateSHA256: leader.fingerprint()})
 	other.Post(t, classic("a", 1)).Want(t, 201, "")
 	if name := <-names; name != "" {
 		t.Errorf("the server name is %q", name)

@@ -2,10 +2,7 @@ package relay
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +10,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/internal/notify"
+	"github.com/eventd/eventd/pkg/election"
 )
 
 const (
@@ -23,50 +21,28 @@ const (
 	connectPause = 20 * time.Millisecond
 )
 
-var (
-	// errCertificate is that another server has the leader's address.
-	errCertificate = errors.New("its certificate is not the one that is announced")
-	errRetired     = errors.New("it no longer leads")
-)
-
-// leaderServer is where a leader serves, and the fingerprint of its certificate.
-type leaderServer struct{ hostPort, certificateSHA256 string }
-
-// Fingerprint is what a leader announces of the certificate that it serves with: the
-// SHA-256 of its DER form, in lower-case hex.
-func Fingerprint(certificate *x509.Certificate) string {
-	sum := sha256.Sum256(certificate.Raw)
-	return hex.EncodeToString(sum[:])
-}
+var errRetired = errors.New("it no longer leads")
 
 // http2 is the protocol that is spoken with the leader.
 const http2 = "h2"
 
 // tlsConfig is without a server name: for a name, the leader may have another certificate
 // than the one that it announces.
-func (s leaderServer) tlsConfig() *tls.Config {
+func tlsConfig(leader election.Announcement) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{http2},
-		// Only the fingerprint is verified: the leader's certificate may be self-signed,
-		// for names that are not known here. Whoever may write the Lease announces it.
-		InsecureSkipVerify: true,
-		VerifyConnection:   s.verify,
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         []string{http2},
+		InsecureSkipVerify: true, // whoever may write the Lease announces the certificate
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if err := leader.Verify(state); err != nil {
+				return err
+			}
+			if state.NegotiatedProtocol != http2 {
+				return fmt.Errorf("the protocol is %q, not %q", state.NegotiatedProtocol, http2)
+			}
+			return nil
+		},
 	}
-}
-
-// verify ends a handshake with any other server, before anything is sent.
-func (s leaderServer) verify(state tls.ConnectionState) error {
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("no certificate")
-	}
-	if got := Fingerprint(state.PeerCertificates[0]); got != s.certificateSHA256 {
-		return fmt.Errorf("%w: its fingerprint is %s, not %s", errCertificate, got, s.certificateSHA256)
-	}
-	if state.NegotiatedProtocol != http2 {
-		return fmt.Errorf("the protocol is %q, not %q", state.NegotiatedProtocol, http2)
-	}
-	return nil
 }
 
 // dial makes a connection for the transport. It goes on without the request that caused
@@ -110,12 +86,12 @@ func (c *connections) beginDial() error {
 func (c *connections) connect() (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(c.retired, connectTimeout, fmt.Errorf("not connected within %s", connectTimeout))
 	defer cancel()
-	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.server.hostPort)
+	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.server.Address)
 	if err != nil {
 		return nil, err
 	}
 	conn := &countedConn{Conn: plain}
-	secured := tls.Client(conn, c.server.tlsConfig())
+	secured := tls.Client(conn, tlsConfig(c.server))
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = plain.Close()
 		return nil, err

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/eventd/eventd/pkg/election"
 )
 
 func TestWhenAConnectionIsMade(t *testing.T) {
@@ -31,7 +33,7 @@ func TestWhenAConnectionIsMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newConnections(leaderServer{"127.0.0.1:1", "none"}, 2, &health{})
+				c := newConnections(election.Announcement{Address: "127.0.0.1:1", CertificateSHA256: "none"}, 2, &health{})
 				c.open, c.dialErr, c.dialEnded = test.open, test.last, time.Now().Add(-test.ago)
 				if test.retired {
 					c.retire()
@@ -63,7 +65,7 @@ func TestHowLongARequestWaitsForASlot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newConnections(leaderServer{"127.0.0.1:1", "none"}, 1, &health{})
+				c := newConnections(election.Announcement{Address: "127.0.0.1:1", CertificateSHA256: "none"}, 1, &health{})
 				if test.freed {
 					c.acquire()
 					c.release()
@@ -82,7 +84,7 @@ func TestHowLongARequestWaitsForASlot(t *testing.T) {
 
 // Without a pause, a leader that refuses all requests is sent one handshake after the other.
 func TestNextConnectionIsMadeAfterAPause(t *testing.T) {
-	c := newConnections(leaderServer{"127.0.0.1:1", "none"}, 1, &health{})
+	c := newConnections(election.Announcement{Address: "127.0.0.1:1", CertificateSHA256: "none"}, 1, &health{})
 	_, first := c.dial(t.Context(), "", "")
 	ended := c.dialEnded
 	if _, second := c.dial(t.Context(), "", ""); first == nil || time.Since(ended) < connectPause && second != first {
@@ -97,9 +99,9 @@ func TestConnectionThatHasEndedMakesRoomForAnother(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	at := server.Listener.Addr().String()
-	for name, leader := range map[string]leaderServer{
-		"ended":      {at, Fingerprint(server.Certificate())},
-		"never made": {at, "of another"},
+	for name, leader := range map[string]election.Announcement{
+		"ended":      {Address: at, CertificateSHA256: election.Fingerprint(server.Certificate())},
+		"never made": {Address: at, CertificateSHA256: "of another"},
 	} {
 		c := newConnections(leader, 1, &health{})
 		conn, err := c.dial(t.Context(), "", "")
@@ -123,10 +125,10 @@ func TestRequestThatFoundAllConnectionsInUseFailsForThat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	c := newConnections(leaderServer{silent.Addr().String(), "none"}, 1, &health{})
+	c := newConnections(election.Announcement{Address: silent.Addr().String(), CertificateSHA256: "none"}, 1, &health{})
 	defer c.retire()
 	c.dialEnded = time.Now().Add(500 * time.Millisecond) // a connection is made then, but not in time
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.server.hostPort, nil)
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.server.Address, nil)
 	if _, err := c.roundTrip(req, time.Now().Add(time.Second)); !errors.Is(err, errNotConnected) || !errors.Is(err, errFull) {
 		t.Error(err)
 	}
@@ -192,7 +194,7 @@ func TestWhichAnswersShowThatALeaderAcceptsThisReplica(t *testing.T) {
 		{&answer{code: 500}, nil, errNotKnown},
 		{&answer{code: 503}, nil, errNotKnown},
 		{nil, errNotConnected, errNotKnown},
-		{nil, errCertificate, errCertificate},
+		{nil, election.ErrCertificate, election.ErrCertificate},
 	} {
 		h := &health{refused: errNotKnown}
 		h.update(test.answer, test.err)

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -165,7 +166,7 @@ func (r *Relay) send(ctx context.Context, giveUp time.Time, out *outgoing) (*ans
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoToken, err)
 	}
-	req, err := out.request(ctx, leader.server.hostPort, token)
+	req, err := out.request(ctx, leader.server.Address, token)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotConnected, err)
 	}
@@ -196,7 +197,7 @@ func (r *Relay) refusal(ctx context.Context, received *intake.Received, err erro
 		return intake.NotToRepeat(why.text)
 	}
 	text := why.text
-	for _, detail := range []error{errCertificate, errFull} {
+	for _, detail := range []error{election.ErrCertificate, errFull} {
 		if errors.Is(err, detail) {
 			text += ": " + detail.Error()
 		}

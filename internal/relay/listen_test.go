@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/client-go/util/cert"
 
-	"github.com/eventd/eventd/internal/relay"
+	"github.com/eventd/eventd/pkg/election"
 )
 
 // listening is a replica, or what stands for one, that others can reach.
@@ -81,12 +81,12 @@ func listenTCP(t testing.TB, address string) net.Listener {
 
 func (l *listening) address() string { return l.Listener.Addr().String() }
 
-func (l *listening) fingerprint() string { return relay.Fingerprint(l.Certificate()) }
+func (l *listening) fingerprint() string { return election.Fingerprint(l.Certificate()) }
 
 // leads names the leader to replicas.
 func (l *listening) leads(replicas ...*replica) {
 	for _, r := range replicas {
-		r.relay.SetLeader(l.address(), l.fingerprint())
+		r.relay.SetLeader(election.Announcement{Address: l.address(), CertificateSHA256: l.fingerprint()})
 	}
 }
 

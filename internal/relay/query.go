@@ -53,7 +53,7 @@ func (r *Relay) query(ctx context.Context, cancel context.CancelCauseFunc, leade
 	if err != nil {
 		return nil, err
 	}
-	sent, err := out.request(ctx, leader.server.hostPort, token)
+	sent, err := out.request(ctx, leader.server.Address, token)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotConnected, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/test/await"
 )
@@ -73,7 +74,7 @@ func TestLeaderAnswersAQueryInTheNameOfItsCaller(t *testing.T) {
 		t.Error("the watch goes on at the leader")
 	}
 	where.leads(other)
-	other.relay.SetLeader("", "")
+	other.relay.SetLeader(election.Announcement{})
 	if _, err := query("things"); err == nil {
 		t.Error("without a leader, the query is answered")
 	}
@@ -179,7 +180,7 @@ func TestAWatchThatHasEndedKeepsNoConnectionToAFormerLeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.relay.SetLeader("", "")
+	other.relay.SetLeader(election.Announcement{})
 	_ = response.Body.Close()
 	await.Until(t, "the connections are closed", func() bool { return where.open.Load() == 0 })
 }

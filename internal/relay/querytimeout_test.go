@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/eventd/eventd/pkg/election"
 )
 
 // leaderOf is a leader that has accepted a connection, and handles requests with a function.
@@ -34,7 +36,7 @@ func TestAQueryWaitsSomeTimeForTheAnswerToBegin(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &Relay{token: &tokenFile{token: "own"}}
 				defer r.Close()
-				r.leader = newConnections(leaderServer{"127.0.0.1:1", "none"}, 1, &health{})
+				r.leader = newConnections(election.Announcement{Address: "127.0.0.1:1", CertificateSHA256: "none"}, 1, &health{})
 				r.queries = newConnections(r.leader.server, queryConnections, &health{})
 				r.queries.transport.Protocols = new(http.Protocols)
 				r.queries.transport.Protocols.SetHTTP1(true) // HTTP/2 would register another leader

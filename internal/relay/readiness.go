@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/sleep"
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -164,7 +165,7 @@ func (h *health) update(a *answer, err error) {
 		h.answered, h.silentSince, h.silence = time.Now(), time.Time{}, nil
 	}
 	switch {
-	case errors.Is(err, errCertificate):
+	case errors.Is(err, election.ErrCertificate):
 		h.accepted, h.refused = false, err
 	case err != nil:
 		// It may be gone.

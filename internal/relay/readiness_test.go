@@ -10,6 +10,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/test/await"
 )
 
@@ -149,7 +150,7 @@ func TestReplicaThatTheLeaderRefusesIsNotReadyUntilItIsAccepted(t *testing.T) {
 	await.Until(t, "it is known, without a request", func() bool { return other.relay.Check() == nil })
 
 	const another = "certificate is not the one that is announced"
-	other.relay.SetLeader(where.address(), strings.Repeat("0", 64))
+	other.relay.SetLeader(election.Announcement{Address: where.address(), CertificateSHA256: strings.Repeat("0", 64)})
 	await.Until(t, "it says that the certificate is another one", func() bool { return other.isNotReady(another) })
 	a := other.Post(t, classic("a", 1))
 	wantUnavailable(t, a)

@@ -17,6 +17,7 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/test/await"
 )
 
@@ -52,7 +53,7 @@ func TestRequestThatNoLeaderHasAnsweredIsRefused(t *testing.T) {
 		}},
 		"the leader does not shake hands": {"unreachable", func(t *testing.T) *replica {
 			other := newReplica(t, options{leaderWait: soon})
-			other.relay.SetLeader(listenTCP(t, "127.0.0.1:0").Addr().String(), "that of the leader")
+			other.relay.SetLeader(election.Announcement{Address: listenTCP(t, "127.0.0.1:0").Addr().String(), CertificateSHA256: "that of the leader"})
 			return other
 		}},
 		"the leader does not lead": {"not_leading", func(t *testing.T) *replica {
@@ -120,7 +121,7 @@ func TestNothingIsSentToAnybodyButTheLeader(t *testing.T) {
 				}
 			}()
 			other := newReplica(t, options{leaderWait: 200 * time.Millisecond})
-			other.relay.SetLeader(listener.Addr().String(), leader.fingerprint())
+			other.relay.SetLeader(election.Announcement{Address: listener.Addr().String(), CertificateSHA256: leader.fingerprint()})
 			other.wantRefused(t, other.Post(t, classic("a", 1)), "unreachable")
 			if n := <-received; n > 0 {
 				t.Errorf("%d bytes were sent", n)
@@ -142,7 +143,7 @@ func TestRefusalSaysWhyAnEarlierAttemptFailed(t *testing.T) {
 		}
 	}()
 	other := newReplica(t, options{leaderWait: time.Second})
-	other.relay.SetLeader(listener.Addr().String(), "that of the leader")
+	other.relay.SetLeader(election.Announcement{Address: listener.Addr().String(), CertificateSHA256: "that of the leader"})
 	a := other.Post(t, classic("a", 1))
 	other.wantRefused(t, a, "unreachable")
 	if text := a.Status(t).Message; !strings.HasSuffix(text, ": its certificate is not the one that is announced") {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/internal/ratelimitedlog"
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -52,18 +53,16 @@ func New(o Options) (*Relay, error) {
 	return r, nil
 }
 
-// SetLeader names the leader: where it serves, host:port, and the fingerprint of its
-// certificate, the SHA-256 of its DER form in lower-case hex. Both are "" if no leader is
-// known, or if it is this process. It must be called at every change, and does not block.
-func (r *Relay) SetLeader(address, certificateSHA256 string) {
+// SetLeader passes what the leader announces. It is zero if no leader is known, or if it is
+// this process. It must be called at every change, and does not block.
+func (r *Relay) SetLeader(server election.Announcement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	server := leaderServer{address, certificateSHA256}
 	if r.closed || r.leader != nil && r.leader.server == server {
 		return
 	}
 	r.dropLeader()
-	if address != "" && certificateSHA256 != "" {
+	if server.Complete() {
 		r.leader = newConnections(server, (r.options.MaxInFlight+streams-1)/streams, &health{})
 	}
 	r.leaderChanges.Notify()

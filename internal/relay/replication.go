@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/pkg/election"
 )
 
 const (
@@ -29,7 +31,7 @@ type Follow func(ctx context.Context, leader io.ReadWriteCloser) error
 // that context. It must be called once. Nothing is opened before the apiserver has accepted
 // this replica's own token.
 func (r *Relay) Replicate(ctx context.Context, follow Follow) error {
-	f := &following{relay: r, follow: follow, leaders: make(map[leaderServer]struct{})}
+	f := &following{relay: r, follow: follow, leaders: make(map[election.Announcement]struct{})}
 	defer f.sessions.Wait()
 	_ = r.Ready(ctx) // an error is the end of ctx
 	for ctx.Err() == nil {
@@ -52,11 +54,11 @@ type following struct {
 	sessions sync.WaitGroup
 
 	mu      sync.Mutex
-	leaders map[leaderServer]struct{} // for which run runs
+	leaders map[election.Announcement]struct{} // for which run runs
 }
 
 // add returns the leader if run must be called for it.
-func (f *following) add() (leaderServer, bool) {
+func (f *following) add() (election.Announcement, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	leader, ok := f.relay.server()
@@ -69,7 +71,7 @@ func (f *following) add() (leaderServer, bool) {
 }
 
 // remove returns true if run may return: add returns the leader again when it leads again.
-func (f *following) remove(ctx context.Context, leader leaderServer) bool {
+func (f *following) remove(ctx context.Context, leader election.Announcement) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.relay.leads(leader) && ctx.Err() == nil {
@@ -80,7 +82,7 @@ func (f *following) remove(ctx context.Context, leader leaderServer) bool {
 }
 
 // run keeps a session with a leader while it leads, and the last one until it ends.
-func (f *following) run(ctx context.Context, leader leaderServer) {
+func (f *following) run(ctx context.Context, leader election.Announcement) {
 	pause := time.Duration(0)
 	for !f.remove(ctx, leader) {
 		began := time.Now()
@@ -99,31 +101,31 @@ func nextPause(last, lasted time.Duration) time.Duration {
 }
 
 // awaitAnother returns when the leader leads no more, or after some time.
-func (r *Relay) awaitAnother(ctx context.Context, leader leaderServer, limit time.Duration) {
+func (r *Relay) awaitAnother(ctx context.Context, leader election.Announcement, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_ = r.leaderChanges.Await(ctx, func() bool { return !r.leads(leader) })
 }
 
 // server returns where the leader serves, false if there is none to follow.
-func (r *Relay) server() (leaderServer, bool) {
+func (r *Relay) server() (election.Announcement, bool) {
 	if leader := r.connections(); leader != nil {
 		return leader.server, true
 	}
-	return leaderServer{}, false
+	return election.Announcement{}, false
 }
 
-func (r *Relay) leads(server leaderServer) bool {
+func (r *Relay) leads(server election.Announcement) bool {
 	leader, ok := r.server()
 	return ok && leader == server
 }
 
 // logSession logs why a session with the leader has ended.
-func (r *Relay) logSession(ctx context.Context, leader leaderServer, err error) {
+func (r *Relay) logSession(ctx context.Context, leader election.Announcement, err error) {
 	switch {
 	case ctx.Err() != nil, !r.leads(leader), err == nil, errors.Is(err, io.EOF):
-		klog.FromContext(ctx).V(2).Info("The session with the leader has ended", "address", leader.hostPort, "err", err)
+		klog.FromContext(ctx).V(2).Info("The session with the leader has ended", "address", leader.Address, "err", err)
 	case r.errorLog.Allow("replication"):
-		klog.FromContext(ctx).Info("This replica does not hold what the leader accepts", "address", leader.hostPort, "reason", err)
+		klog.FromContext(ctx).Info("This replica does not hold what the leader accepts", "address", leader.Address, "reason", err)
 	}
 }

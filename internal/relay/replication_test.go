@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/test/await"
 )
@@ -200,7 +201,7 @@ func TestSessionIsWithTheLeaderUntilThatEnds(t *testing.T) {
 	first.next(t)
 	followed.next(t).leave <- errors.New("a batch is missing")
 	former, formerEnd := first.next(t), followed.next(t) // again
-	other.relay.SetLeader("", "")
+	other.relay.SetLeader(election.Announcement{})
 	b.leads(other)
 	second.next(t)
 	followed.next(t)

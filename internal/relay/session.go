@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/grace"
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -25,7 +26,7 @@ const (
 var errSilent = errors.New("the leader does not answer in time")
 
 // openSession opens a session, on a connection of its own, and returns when it has ended.
-func (r *Relay) openSession(ctx context.Context, leader leaderServer, follow Follow) error {
+func (r *Relay) openSession(ctx context.Context, leader election.Announcement, follow Follow) error {
 	own := newConnections(leader, 1, &health{})
 	own.acquire()
 	defer own.release()
@@ -44,7 +45,7 @@ func (r *Relay) openSession(ctx context.Context, leader leaderServer, follow Fol
 	defer s.finish()
 	r.metrics.sessions.Inc()
 	defer r.metrics.sessions.Dec()
-	klog.FromContext(ctx).V(2).Info("Following the leader", "address", leader.hostPort)
+	klog.FromContext(ctx).V(2).Info("Following the leader", "address", leader.Address)
 	return follow(ctx, s)
 }
 
@@ -70,7 +71,7 @@ func (r *Relay) requestSession(request, life context.Context, cancel context.Can
 	return response, nil
 }
 
-func (r *Relay) sessionRequest(ctx context.Context, leader leaderServer, body io.Reader) (*http.Request, error) {
+func (r *Relay) sessionRequest(ctx context.Context, leader election.Announcement, body io.Reader) (*http.Request, error) {
 	token, err := r.token.get()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoToken, err)
@@ -79,7 +80,7 @@ func (r *Relay) sessionRequest(ctx context.Context, leader leaderServer, body io
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.hostPort+intake.ReplicationPath, body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.Address+intake.ReplicationPath, body)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"github.com/eventd/eventd/internal/relay"
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/test/await"
 )
@@ -159,14 +160,14 @@ func TestWaitingRequestGoesToTheNextLeader(t *testing.T) {
 			return former
 		}},
 		"the replica itself is next": {formerAt.address(), formerAt.fingerprint(), func(t *testing.T, other *replica) *replica {
-			other.relay.SetLeader("", "")
+			other.relay.SetLeader(election.Announcement{})
 			other.lead(t)
 			return other
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := newReplica(t, options{leaderWait: time.Minute})
-			other.relay.SetLeader(test.address, test.certificate)
+			other.relay.SetLeader(election.Announcement{Address: test.address, CertificateSHA256: test.certificate})
 			large := classic(strings.ReplaceAll(name, " ", "-"), 1)
 			large.Message = strings.Repeat("x", 500_000) // a refusal arrives before the whole body is sent
 			request := background(func() answer { return other.Post(t, large) })
@@ -218,13 +219,15 @@ func TestLeaderIsAwaited(t *testing.T) {
 		wantNobody := func() {
 			soon, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			r.relay.SetLeader("127.0.0.1:1", "") // nothing can be forwarded to it
+			r.relay.SetLeader(election.Announcement{Address: "127.0.0.1:1"}) // nothing can be forwarded to it
 			if err := r.relay.AwaitLeader(soon); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("nobody leads: %v", err)
 			}
 		}
 		wantNobody()
-		time.AfterFunc(time.Minute, func() { r.relay.SetLeader("127.0.0.1:1", "of another replica") })
+		time.AfterFunc(time.Minute, func() {
+			r.relay.SetLeader(election.Announcement{Address: "127.0.0.1:1", CertificateSHA256: "of another replica"})
+		})
 		for range 2 { // whether it is known already or not
 			if err := r.relay.AwaitLeader(t.Context()); err != nil {
 				t.Error(err)

@@ -39,7 +39,7 @@ type Elector struct {
 
 	running       atomic.Bool
 	term          atomic.Pointer[term]   // nil on a standby
-	leader        atomic.Pointer[Leader] // never nil
+	leader        atomic.Pointer[Leader] // this and the next two are never nil
 	renewed       atomic.Pointer[time.Time]
 	tenure        atomic.Pointer[Tenure]
 	leaderChanged chan struct{} // wakes up reportLeaders
@@ -80,6 +80,8 @@ func New(o Options) (*Elector, error) {
 		hints:         make(chan struct{}, 1),
 	}
 	e.leader.Store(&Leader{})
+	e.renewed.Store(&time.Time{})
+	e.tenure.Store(&Tenure{})
 	var err error
 	if e.metrics, err = newMetrics(e, o.Registerer); err != nil {
 		return nil, err

@@ -2,6 +2,12 @@ package election
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -25,6 +31,31 @@ type Announcement struct {
 	// CertificateSHA256 is the fingerprint of its serving certificate: the SHA-256
 	// of the DER form, in lower-case hex.
 	CertificateSHA256 string `json:"certificateSHA256,omitempty"`
+}
+
+// ErrCertificate is that another server has the announced address.
+var ErrCertificate = errors.New("its certificate is not the one that is announced")
+
+// Fingerprint returns what is announced of a certificate.
+func Fingerprint(certificate *x509.Certificate) string {
+	sum := sha256.Sum256(certificate.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// Complete reports whether others can connect to the leader.
+func (a Announcement) Complete() bool { return a.Address != "" && a.CertificateSHA256 != "" }
+
+// Verify is the VerifyConnection of a tls.Config that does not verify a name: the leader's certificate may be
+// self-signed, for names that are not known to its clients. It ends the handshake with any other server, before
+// anything is sent.
+func (a Announcement) Verify(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("no certificate")
+	}
+	if got := Fingerprint(state.PeerCertificates[0]); got != a.CertificateSHA256 {
+		return fmt.Errorf("%w: its fingerprint is %s, not %s", ErrCertificate, got, a.CertificateSHA256)
+	}
+	return nil
 }
 
 // Announcer is a lock that stores the announcement of the holder.
@@ -54,12 +85,7 @@ func (e *Elector) Leader() Leader {
 // Renewed returns when this process last saw the lock's record change, by its own
 // clock. On a standby that is the last renewal or acquisition of the Lease. It is
 // zero before the first read.
-func (e *Elector) Renewed() time.Time {
-	if at := e.renewed.Load(); at != nil {
-		return *at
-	}
-	return time.Time{}
-}
+func (e *Elector) Renewed() time.Time { return *e.renewed.Load() }
 
 // Tenure is what the lock's record says of its holder.
 type Tenure struct {
@@ -72,12 +98,7 @@ type Tenure struct {
 }
 
 // Tenure returns the record as this process last read or wrote it. It is zero before that.
-func (e *Elector) Tenure() Tenure {
-	if t := e.tenure.Load(); t != nil {
-		return *t
-	}
-	return Tenure{}
-}
+func (e *Elector) Tenure() Tenure { return *e.tenure.Load() }
 
 func (e *Elector) setTenure(r *resourcelock.LeaderElectionRecord) {
 	e.tenure.Store(&Tenure{Holder: r.HolderIdentity, Since: r.AcquireTime.Time, Transitions: r.LeaderTransitions})

@@ -123,7 +123,7 @@ func certificateSHA256(ctx context.Context, info *server.SecureServingInfo) stri
 		klog.FromContext(ctx).Error(err, "Could not announce the serving certificate")
 		return ""
 	}
-	return relay.Fingerprint(leaf)
+	return election.Fingerprint(leaf)
 }
 
 // setLeader is called when the leader has changed.
@@ -131,19 +131,16 @@ func (p *process) setLeader(ctx context.Context, leader election.Leader) {
 	p.standing.setLeader(leader)
 	p.queries.LeaderChanged()
 	logger := klog.FromContext(ctx)
+	other := leader.Announcement
 	switch {
 	case leader.Identity == "":
 		logger.Info("No leader is known")
-		p.relay.SetLeader("", "")
 	case leader.Identity == p.elector.Identity(): // logged by the elector
-		p.relay.SetLeader("", "")
+		other = election.Announcement{}
+	case other.Complete():
+		logger.Info("Another replica leads", "leader", leader.Identity, "address", other.Address)
 	default:
-		logger = logger.WithValues("leader", leader.Identity, "address", leader.Address)
-		if leader.Address == "" || leader.CertificateSHA256 == "" {
-			logger.Error(nil, "Another replica leads, but announces no address or certificate: requests cannot be forwarded to it")
-		} else {
-			logger.Info("Another replica leads")
-		}
-		p.relay.SetLeader(leader.Address, leader.CertificateSHA256)
+		logger.Error(nil, "Another replica leads, but announces no address or certificate: requests cannot be forwarded to it", "leader", leader.Identity, "address", other.Address)
 	}
+	p.relay.SetLeader(other)
 }

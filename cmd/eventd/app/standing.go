@@ -46,7 +46,7 @@ func (s *standing) check(*http.Request) error {
 	switch leader := s.leader(); {
 	case leader.Identity == "":
 		return s.checkLeaderless()
-	case leader.Identity != s.identity && (leader.Address == "" || leader.CertificateSHA256 == ""):
+	case leader.Identity != s.identity && !leader.Complete():
 		return fmt.Errorf("the leader %s does not announce its address", leader.Identity)
 	default:
 		return nil

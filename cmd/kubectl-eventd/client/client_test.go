@@ -75,7 +75,7 @@ func TestNothingIsSentToAServerWithAnotherCertificate(t *testing.T) {
 		cluster.Announce(eventd.Address(), strings.Repeat("0", 64))
 		c := newClient(t, cluster.REST(), func(o *client.Options) { o.Connect = connect })
 		err := get(t, c)
-		if err == nil || !strings.Contains(err.Error(), "its certificate is not the one that eventd's Lease announces") {
+		if err == nil || !strings.Contains(err.Error(), "nothing was sent to it, since its certificate is not the one that is announced") {
 			t.Errorf("%s: got %v", connect, err)
 		}
 		if n := len(eventd.Requests()); n != 0 {

@@ -2,10 +2,8 @@ package client
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -27,10 +25,7 @@ import (
 // error says of the Lease.
 const dialTimeout, renewedTimeout = 30 * time.Second, 500 * time.Millisecond
 
-var (
-	errCertificate = errors.New("its certificate is not the one that eventd's Lease announces, so nothing was sent to it")
-	errClosed      = errors.New("the client is closed")
-)
+var errClosed = errors.New("the client is closed")
 
 // dialer makes connections to the present leader. Each reads the Lease again, so that it leads to the next
 // leader after a handover.
@@ -104,7 +99,7 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	// The transport closes only connections that it knows to be idle.
 	context.AfterFunc(d.closed, func() { _ = plain.Close() })
-	secured := tls.Client(plain, d.verified(host, leader.CertificateSHA256))
+	secured := tls.Client(plain, d.verified(host, leader.Announcement))
 	if err := secured.HandshakeContext(ctx); err != nil {
 		if forwarding, ok := plain.(*forwarded); ok {
 			err = forwarding.explain(err)
@@ -129,7 +124,7 @@ func (d *dialer) leader(ctx context.Context) (election.Leader, error) {
 		return election.Leader{}, fmt.Errorf("%w: the Lease %s has no holder; --lease-namespace and --lease-name name another", ErrNoLeader, d.lock.Describe())
 	}
 	leader := election.Leader{Identity: record.HolderIdentity, Announcement: d.lock.Announced()}
-	if leader.Address == "" || leader.CertificateSHA256 == "" {
+	if !leader.Complete() {
 		return election.Leader{}, fmt.Errorf("the leader %s announces no address or certificate in the Lease %s", leader.Identity, d.lock.Describe())
 	}
 	return leader, nil
@@ -166,7 +161,7 @@ func isLoopback(host string) bool {
 
 // verified returns the configuration for a server that is the leader. A handshake with any other fails
 // before the caller's certificate or token is sent.
-func (d *dialer) verified(host, fingerprint string) *tls.Config {
+func (d *dialer) verified(host string, leader election.Announcement) *tls.Config {
 	config := d.tls.Clone()
 	if d.roots != nil {
 		config.InsecureSkipVerify = false
@@ -176,16 +171,11 @@ func (d *dialer) verified(host, fingerprint string) *tls.Config {
 		}
 		return config
 	}
-	// Without a server name: for a name, the leader may have another certificate than the one that it
-	// announces, which may be self-signed, for names that are not known here.
+	// Without a server name: for a name, the leader may have another certificate than the one that it announces.
 	config.InsecureSkipVerify, config.ServerName = true, ""
 	config.VerifyConnection = func(state tls.ConnectionState) error {
-		if len(state.PeerCertificates) == 0 {
-			return errCertificate
-		}
-		sum := sha256.Sum256(state.PeerCertificates[0].Raw)
-		if got := hex.EncodeToString(sum[:]); got != fingerprint {
-			return fmt.Errorf("%w: its fingerprint is %s, not %s", errCertificate, got, fingerprint)
+		if err := leader.Verify(state); err != nil {
+			return fmt.Errorf("nothing was sent to it, since %w", err)
 		}
 		return nil
 	}

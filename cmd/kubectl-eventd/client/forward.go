@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,12 +64,7 @@ func (d *dialer) pod(ctx context.Context, identity, ip string) (string, error) {
 }
 
 func hasIP(pod *corev1.Pod, ip string) bool {
-	for _, p := range pod.Status.PodIPs {
-		if p.IP == ip {
-			return true
-		}
-	}
-	return pod.Status.PodIP == ip
+	return pod.Status.PodIP == ip || slices.ContainsFunc(pod.Status.PodIPs, func(p corev1.PodIP) bool { return p.IP == ip })
 }
 
 // upgrade opens a connection of streams to a Pod: over a websocket, or else over SPDY, which apiservers before
