@@ -18,6 +18,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,7 +48,7 @@ const (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
@@ -66,6 +67,9 @@ func run(args []string) error {
 		return commandNode(args)
 	case "image":
 		return packImage(args)
+	case "help", "-h", "-help", "--help":
+		fmt.Println("cluster up, down, node or image: -help after one of them lists its flags")
+		return nil
 	case networkStage, cgroupStage, nodeInitStage:
 		var n node
 		if err := json.Unmarshal([]byte(args[0]), &n); err != nil {

@@ -107,7 +107,9 @@ func down(args []string) error {
 		return err
 	}
 	defer file.Close()
+	said := "no cluster runs"
 	if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		said = "the cluster has ended"
 		owner, err := io.ReadAll(file)
 		if err != nil {
 			return err
@@ -123,7 +125,11 @@ func down(args []string) error {
 			return err
 		}
 	}
-	return c.clean()
+	if err := c.clean(); err != nil {
+		return err
+	}
+	fmt.Println(said + ", and nothing is left of one in " + c.Dir)
+	return nil
 }
 
 // clean removes all that a cluster leaves outside of its namespaces.
