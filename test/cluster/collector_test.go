@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,33 +38,26 @@ func startCollector(t *testing.T, on string) {
 	kubectl(t, "-n", "eventd-collector", "rollout", "status", "--timeout=120s", "deployment/collector")
 }
 
-// collected returns each version as often as the collector has it.
-func collected(t *testing.T) map[string][]shown {
+// collected are the attributes of all records that the collector has, with their body, severity and time.
+func collected(t *testing.T) (records []map[string]string) {
 	t.Helper()
-	versions := map[string][]shown{}
 	for line := range strings.Lines(kubectl(t, "-n", "eventd-collector", "exec", "deployment/collector", "--", "/busybox", "cat", "/data/records.json")) {
 		data := &logspb.LogsData{}
 		if err := protojson.Unmarshal([]byte(line), data); err != nil {
 			continue // the last line, which is being written
 		}
 		for _, resource := range data.ResourceLogs {
-			object := flat(resource.Resource.Attributes)
 			for _, scope := range resource.ScopeLogs {
 				for _, r := range scope.LogRecords {
-					event := flat(r.Attributes)
-					id := event["log.record.uid"]
-					_, version, _ := strings.Cut(id, "/")
-					count, _ := strconv.ParseInt(event["k8s.event.count"], 10, 64)
-					versions[id] = append(versions[id], shown{
-						version, object["k8s.object.kind"], object["k8s.object.name"], object["k8s.object.fieldpath"], r.SeverityText,
-						event["k8s.event.reason"], r.Body.GetStringValue(), event["k8s.event.reporting_controller"], count,
-						time.Unix(0, int64(r.TimeUnixNano)).UTC().Format(time.RFC3339),
-					})
+					record := flat(append(slices.Clone(resource.Resource.Attributes), r.Attributes...))
+					record["body"], record["severity"] = r.Body.GetStringValue(), r.SeverityText
+					record["time"] = time.Unix(0, int64(r.TimeUnixNano)).UTC().Format(time.RFC3339Nano)
+					records = append(records, record)
 				}
 			}
 		}
 	}
-	return versions
+	return records
 }
 
 func flat(attributes []*commonpb.KeyValue) map[string]string {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/upgrade"
 )
 
 // everything is an overlay with all components that need no aggregated API.
@@ -23,23 +24,23 @@ func everything() overlay {
 	return overlay{components: []string{"certificate", "monitoring"}, more: receivers}
 }
 
-// values are those of the chart for the same.
-func values() string {
+// values are those of the chart for the same, in any release.
+func values(tag string) string {
 	return fmt.Sprintf(`
 image: {repository: %s, tag: %q}
 flowcontrol: {enabled: true}
 certificate: {enabled: true}
 monitoring: {enabled: true}
-networkPolicy: {dnsPorts: [53, 1053]} # as hack/cluster has it
 observe:
   configuration:
     receivers:
     %s
-`, eventdImage, *tag, strings.ReplaceAll(receiverList, "\n", "\n    "))
+`, eventdImage, tag, strings.ReplaceAll(receiverList, "\n", "\n    "))
 }
 
 // Either way, all components are installed and removed as docs/deployment.md and docs/helm.md say: each does its work, and nothing
-// is left but what others have made.
+// is left but what others have made. With Helm there is an upgrade and a rollback in between; in a long run, the previous release
+// is the first.
 func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
 	uninstall(t)
 	startCollector(t, "node-1")
@@ -57,11 +58,19 @@ func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
 		{
 			"helm",
 			func(t *testing.T) {
-				helm(t, values(), "install", "eventd", chart, "--values=-")
+				if *turns > 0 {
+					helm(t, values(upgrade.Version), "install", "eventd", filepath.Join(previousDeploy, "chart"), "--values=-")
+				} else {
+					helm(t, values(*tag), "install", "eventd", chart, "--values=-", dnsPorts)
+				}
 				awaitRollout(t)
-				helm(t, values(), "upgrade", "eventd", chart, "--values=-", "--set=observe.clusterName=another", "--set=intake.replicas=3")
+				helm(t, values(*tag), "upgrade", "eventd", chart, "--values=-", dnsPorts, "--set=observe.clusterName=another", "--set=intake.replicas=3")
 				kubectl(t, "-n", system, "rollout", "status", "--timeout=180s", "deployment/"+observe)
 				helm(t, "", "rollback", "eventd", "1")
+				if *turns > 0 {
+					awaitRollout(t)
+					helm(t, values(*tag), "upgrade", "eventd", chart, "--values=-", dnsPorts)
+				}
 			},
 			func(t *testing.T) { helm(t, "", "uninstall", "eventd") },
 		},
@@ -98,7 +107,10 @@ func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
 	}
 }
 
-const chart = "../../deploy/chart"
+const (
+	chart    = "../../deploy/chart"
+	dnsPorts = "--set=networkPolicy.dnsPorts={53,1053}" // as hack/cluster has it
+)
 
 // helm runs Helm in the namespace of eventd.
 func helm(t *testing.T, in string, args ...string) {
@@ -168,11 +180,9 @@ func works(t *testing.T, namespace, authority string) {
 	}
 	// The history, and the delivery.
 	delivered := func() (count int) {
-		for _, versions := range collected(t) {
-			for _, v := range versions {
-				if v.reason == namespace && v.reporter == "poster" {
-					count++
-				}
+		for _, record := range collected(t) {
+			if record["k8s.event.reason"] == namespace && record["k8s.event.reporting_controller"] == "poster" {
+				count++
 			}
 		}
 		return count

@@ -15,11 +15,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/await"
-	"github.com/eventd/eventd/test/stored"
 )
 
 // versions are all versions of Events that a watch has seen, by uid/resourceVersion.
@@ -109,11 +107,18 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 	table := newComparison(seen, kept)
 	for i, way := range []struct {
 		name     string
-		received func() map[string][]shown
+		received func() copies
+		want     func(corev1.Event) any
 	}{
-		{"a line", func() map[string][]shown { return deliveredBy(t, leads) }},
-		{"a record of the collector", func() map[string][]shown { return collected(t) }},
-		{"an item of the tail", tailed},
+		{"a line", func() copies { return deliveredBy(t, leads) }, lineOf},
+		{"a record of the collector", func() copies {
+			found := copies{}
+			for _, record := range collected(t) {
+				found.add(record["log.record.uid"], record)
+			}
+			return found
+		}, recordOf},
+		{"an item of the tail", tailed, itemOf},
 	} {
 		await.Within(t, time.Minute, "every version is "+way.name, func() bool {
 			received := way.received()
@@ -121,61 +126,18 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 		})
 		received := way.received()
 		for id, event := range seen {
-			if want := []shown{ofEvent(event)}; !slices.Equal(received[id], want) {
-				t.Errorf("%s is %+v as %s, and stored as %+v", id, received[id], way.name, want)
+			if want := []string{inJSON(way.want(event))}; !slices.Equal(received[id], want) {
+				t.Errorf("%s is %s as %s, and stored as %s", id, received[id], way.name, want)
 			} else {
-				table[kindOf(event)].equal[i+1]++
+				table.of(event).equal[i+1]++
 			}
 		}
 	}
 	table.report(t)
 }
 
-// comparison is, by who reports what, how many versions of Events are stored, and how many are equal to that elsewhere.
-type comparison map[[2]string]*compared
-
-type compared struct {
-	events   map[types.UID]bool
-	versions int
-	// equal are those in the history, which has the last versions only, lines, the collector and the tail.
-	equal [4]int
-}
-
-func kindOf(e corev1.Event) [2]string { return [2]string{ofEvent(e).reporter, e.Reason} }
-
-func newComparison(stored map[string]corev1.Event, kept []v1alpha1.TimelineItem) comparison {
-	c := comparison{}
-	for _, event := range stored {
-		if c[kindOf(event)] == nil {
-			c[kindOf(event)] = &compared{events: map[types.UID]bool{}}
-		}
-		row := c[kindOf(event)]
-		row.events[event.UID] = true
-		row.versions++
-	}
-	for _, item := range kept {
-		if event, ok := stored[item.ID]; ok && ofItem(item) == ofEvent(event) {
-			c[kindOf(event)].equal[0]++
-		}
-	}
-	return c
-}
-
-func (c comparison) report(t *testing.T) {
-	t.Helper()
-	rows := []string{
-		"| reported by | reason | Events | their versions | equal in the history (last versions) | as JSON lines | in the collector | in a tail |",
-		"|---|---|---|---|---|---|---|---|",
-	}
-	for _, of := range slices.SortedFunc(maps.Keys(c), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
-		row := c[of]
-		rows = append(rows, fmt.Sprintf("| %s | %s | %d | %d | %d | %d | %d | %d |", of[0], of[1], len(row.events), row.versions, row.equal[0], row.equal[1], row.equal[2], row.equal[3]))
-	}
-	writeTable(t, "comparison", rows)
-}
-
-// tailEvents tails all Events until the end of the test, and returns each version as often as it has come.
-func tailEvents(t *testing.T) (seen func() map[string][]shown) {
+// tailEvents tails all Events until the end of the test.
+func tailEvents(t *testing.T) (seen func() copies) {
 	t.Helper()
 	tail := exec.CommandContext(t.Context(), filepath.Join(*parts, "kubectl-eventd"), "--kubeconfig", filepath.Join(dir, "admin.kubeconfig"),
 		"tail", "-A", "-o", "json")
@@ -187,7 +149,7 @@ func tailEvents(t *testing.T) (seen func() map[string][]shown) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	ids, ended := map[string][]shown{}, make(chan struct{})
+	found, ended := copies{}, make(chan struct{})
 	go func() {
 		defer close(ended)
 		for items := json.NewDecoder(out); ; {
@@ -196,8 +158,9 @@ func tailEvents(t *testing.T) (seen func() map[string][]shown) {
 				return
 			}
 			if item.Event != nil {
+				item.Event.Observed = metav1.MicroTime{}
 				mu.Lock()
-				ids[item.Event.ID] = append(ids[item.Event.ID], ofItem(*item.Event))
+				found.add(item.Event.ID, item.Event)
 				mu.Unlock()
 			}
 		}
@@ -206,10 +169,10 @@ func tailEvents(t *testing.T) (seen func() map[string][]shown) {
 		<-ended // the context of the test has ended it
 		_ = tail.Wait()
 	})
-	seen = func() map[string][]shown {
+	seen = func() copies {
 		mu.Lock()
 		defer mu.Unlock()
-		return maps.Clone(ids)
+		return maps.Clone(found)
 	}
 	// It begins with what is now: an Event that comes shows that it has begun.
 	await.Within(t, startTimeout, "the tail has begun", func() bool {
@@ -226,6 +189,7 @@ kind: Event
 metadata: {name: "began.%[1]d", namespace: default}
 involvedObject: {apiVersion: v1, kind: Namespace, name: default}
 reason: Began
+source: {component: test/cluster}
 type: Normal
 count: 1
 firstTimestamp: %[2]q
@@ -278,40 +242,15 @@ func compare(t *testing.T) (differences []string) {
 			continue
 		}
 		delete(kept, name)
-		if got, want := ofItem(item), ofEvent(event); got != want {
-			differences = append(differences, fmt.Sprintf("%s: %+v, stored is %+v", event.Name, got, want))
+		item.Observed = metav1.MicroTime{}
+		if got, want := inJSON(item), inJSON(itemOf(event)); got != want {
+			differences = append(differences, fmt.Sprintf("%s: %s, stored is %s", event.Name, got, want))
 		}
 	}
 	for name := range kept {
 		differences = append(differences, name+" is not stored")
 	}
 	return differences
-}
-
-// shown is what people see of an Event.
-type shown struct {
-	version, kind, object, container, kindOf, reason, message, reporter string
-	count                                                               int64
-	last                                                                string
-}
-
-func ofItem(i v1alpha1.TimelineItem) shown {
-	return shown{i.ResourceVersion, i.Regarding.Kind, i.Regarding.Name, i.Regarding.FieldPath, i.Type, i.Reason, i.Message, i.Reporter, i.Count, i.Last.UTC().Format(time.RFC3339)}
-}
-
-func ofEvent(e corev1.Event) shown {
-	last := e.LastTimestamp.Time
-	switch {
-	case e.Series != nil:
-		last = e.Series.LastObservedTime.Time
-	case last.IsZero():
-		last = e.EventTime.Time
-	}
-	reporter := e.ReportingController
-	if reporter == "" {
-		reporter = e.Source.Component
-	}
-	return shown{e.ResourceVersion, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.InvolvedObject.FieldPath, e.Type, e.Reason, e.Message, reporter, stored.Count(&e), last.UTC().Format(time.RFC3339)}
 }
 
 // timeline is that of the plugin.
@@ -324,17 +263,17 @@ func timeline(t *testing.T) []v1alpha1.TimelineItem {
 	return decode[v1alpha1.Timeline](t, out).Items
 }
 
-// deliveredBy returns each version as often as it is in the lines of a Pod.
-func deliveredBy(t *testing.T, pod corev1.Pod) map[string][]shown {
+// deliveredBy are the versions in the lines of a Pod.
+func deliveredBy(t *testing.T, pod corev1.Pod) copies {
 	t.Helper()
-	delivered := map[string][]shown{}
+	delivered := copies{}
 	for line := range strings.Lines(kubectl(t, "-n", system, "logs", pod.Name)) {
 		var record struct {
 			ID           string
 			corev1.Event `json:",inline"`
 		}
 		if json.Unmarshal([]byte(line), &record) == nil && record.ID != "" {
-			delivered[record.ID] = append(delivered[record.ID], ofEvent(record.Event))
+			delivered.add(record.ID, lineOf(record.Event))
 		}
 	}
 	return delivered
