@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -32,24 +31,12 @@ func startReporters(client kubernetes.Interface) (report func(happening), stop f
 		return nil, nil, err
 	}
 
-	classicRecorders := make(map[corev1.EventSource]record.EventRecorder)
-	newStyleRecorders := make(map[string]events.EventRecorder)
 	report = func(h happening) {
 		if h.action != "" {
-			recorder, ok := newStyleRecorders[h.by.Component]
-			if !ok {
-				recorder = newStyle.NewRecorder(scheme.Scheme, h.by.Component)
-				newStyleRecorders[h.by.Component] = recorder
-			}
-			recorder.Eventf(h.object, nil, h.eventtype, h.reason, h.action, "%s", h.note)
+			newStyle.NewRecorder(scheme.Scheme, h.by.Component).Eventf(h.object, nil, h.eventtype, h.reason, h.action, "%s", h.note)
 			return
 		}
-		recorder, ok := classicRecorders[h.by]
-		if !ok {
-			recorder = classic.NewRecorder(scheme.Scheme, h.by)
-			classicRecorders[h.by] = recorder
-		}
-		recorder.Event(h.object, h.eventtype, h.reason, h.note)
+		classic.NewRecorder(scheme.Scheme, h.by).Event(h.object, h.eventtype, h.reason, h.note)
 	}
 	return report, func() {
 		newStyle.Shutdown()

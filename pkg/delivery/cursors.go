@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/internal/ratelimitedlog"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/observer"
@@ -56,14 +57,14 @@ type cursors struct {
 	changes, written int64
 	// unwritten is how many versions were delivered since the last write began.
 	unwritten int
-	// progress is closed and replaced when written rises.
-	progress chan struct{}
+	// progress is notified when written rises.
+	progress notify.Notifier
 }
 
 func newCursors(s *store, leading func() bool, m *cursorMetrics) *cursors {
 	return &cursors{
 		store: s, leading: leading, metrics: m, lines: ratelimitedlog.New(ratelimitedlog.Interval),
-		due: make(chan struct{}, 1), many: make(chan struct{}, 1), progress: make(chan struct{}),
+		due: make(chan struct{}, 1), many: make(chan struct{}, 1),
 		entries: make(map[string]entry), receivers: make(map[string]bool), unreadable: make(map[string]bool),
 	}
 }
@@ -152,14 +153,7 @@ func (c *cursors) mark(now time.Time) {
 // changed has the entries written. The mutex must be held.
 func (c *cursors) changed() {
 	c.changes++
-	c.signal()
-}
-
-func (c *cursors) signal() {
-	select {
-	case c.due <- struct{}{}:
-	default:
-	}
+	notify.Wake(c.due)
 }
 
 // start returns where a receiver begins. restored: its history is no longer there.
@@ -207,12 +201,8 @@ func (c *cursors) advance(name string, to observer.Cursor) {
 func (c *cursors) delivered(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.unwritten += n; c.unwritten < maxUnwritten {
-		return
-	}
-	select {
-	case c.many <- struct{}{}:
-	default:
+	if c.unwritten += n; c.unwritten >= maxUnwritten {
+		notify.Wake(c.many)
 	}
 }
 
@@ -221,19 +211,11 @@ func (c *cursors) awaitWritten(ctx context.Context) bool {
 	c.mu.Lock()
 	changes := c.changes
 	c.mu.Unlock()
-	for {
+	return c.progress.Await(ctx, func() bool {
 		c.mu.Lock()
-		done, progress := c.written >= changes, c.progress
-		c.mu.Unlock()
-		if done {
-			return true
-		}
-		select {
-		case <-progress:
-		case <-ctx.Done():
-			return false
-		}
-	}
+		defer c.mu.Unlock()
+		return c.written >= changes
+	}) == nil
 }
 
 // run writes the cursors when they have changed, every cursorInterval or after maxUnwritten
@@ -248,7 +230,7 @@ func (c *cursors) run(ctx context.Context) {
 		next := time.NewTimer(cursorInterval)
 		var many <-chan struct{} // nil after a failure, and so never ready
 		if !c.leading() {
-			c.signal() // unless the term is over, it is only late to know that it leads
+			notify.Wake(c.due) // unless the term is over, it is only late to know that it leads
 		} else if c.tryWrite(ctx) {
 			many = c.many
 		}
@@ -271,7 +253,7 @@ func (c *cursors) tryWrite(ctx context.Context) (ok bool) {
 	if err == nil {
 		return true
 	}
-	c.signal()
+	notify.Wake(c.due)
 	if ctx.Err() != nil {
 		return false // the term has ended, and writes once more
 	}
@@ -349,8 +331,7 @@ func (c *cursors) wrote(changes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.written = changes
-	close(c.progress)
-	c.progress = make(chan struct{})
+	c.progress.Notify()
 }
 
 // lowest returns where a source begins that has readers with these starts.

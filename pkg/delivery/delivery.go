@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/notify"
 	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/election"
@@ -84,10 +85,7 @@ func (d *Delivery) Apply(config *v1alpha1.EventdConfiguration, routing Routing) 
 		}
 	}
 	d.configuration.Store(&configuration{receivers: config.Receivers, routes: config.Routes, routing: routing})
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
+	notify.Wake(d.changed)
 }
 
 // Run delivers during one term of leadership, until ctx ends. Then it cancels what is in flight,
@@ -105,8 +103,8 @@ func (d *Delivery) Run(ctx context.Context) error {
 		if time.Since(began) > 2*maxBackoff {
 			failures = 0
 		}
-		delay := backoff(failures)
 		failures++
+		delay := sleep.Backoff(minBackoff, maxBackoff, failures)
 		klog.FromContext(ctx).Error(bounded(err), "Nothing is delivered until a later attempt succeeds", "retryAfter", delay)
 		if sleep.For(ctx, delay) != nil {
 			break

@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eventd/eventd/internal/sleep"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver"
 )
@@ -217,7 +218,7 @@ func TestFailedAttemptsAreRepeatedLater(t *testing.T) {
 func TestTheBackoffIsBounded(t *testing.T) {
 	for failures, most := range map[int]time.Duration{0: minBackoff, 1: 2 * minBackoff, 8: 25600 * time.Millisecond, 9: maxBackoff, 1 << 40: maxBackoff} {
 		for range 100 {
-			if d := backoff(failures); d < most/2 || d > most {
+			if d := sleep.Backoff(minBackoff, maxBackoff, failures+1); d < most/2 || d > most {
 				t.Errorf("%s after %d failures", d, failures)
 			}
 		}

@@ -122,11 +122,7 @@ func (a *account) metrics() (out []prometheus.Metric) {
 	add(pendingDesc, prometheus.GaugeValue, float64(t.Pending))
 	add(lagDesc, prometheus.GaugeValue, a.lag(time.Now()).Seconds())
 	for _, s := range states {
-		is := 0.
-		if s == a.state {
-			is = 1
-		}
-		add(stateDesc, prometheus.GaugeValue, is, string(s))
+		add(stateDesc, prometheus.GaugeValue, instrument.Bool(s == a.state), string(s))
 	}
 	return append(out, prometheus.MustNewConstHistogram(durationDesc, a.duration.count, a.duration.sum, a.duration.cumulative(), a.name))
 }

@@ -2,8 +2,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/eventd/eventd/internal/violations"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/receiver"
@@ -121,20 +120,11 @@ func DefaultOptions() Options {
 
 // Validate returns all violations as one error. Each names its field.
 func (o *Options) Validate() error {
-	var errs []error
-	for _, field := range []struct {
-		name string
-		set  bool
-	}{
-		{"Client", o.Client != nil},
-		{"Namespace", o.Namespace != ""},
-		{"ConfigMap", o.ConfigMap != ""},
-		{"NewSource", o.NewSource != nil},
-		{"NewReceiver", o.NewReceiver != nil},
-	} {
-		if !field.set {
-			errs = append(errs, fmt.Errorf("%s must be set", field.name))
-		}
-	}
-	return errors.Join(errs...)
+	var v violations.List
+	v.AddIf(o.Client == nil, "Client must be set")
+	v.AddIf(o.Namespace == "", "Namespace must be set")
+	v.AddIf(o.ConfigMap == "", "ConfigMap must be set")
+	v.AddIf(o.NewSource == nil, "NewSource must be set")
+	v.AddIf(o.NewReceiver == nil, "NewReceiver must be set")
+	return v.Err()
 }

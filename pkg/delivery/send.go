@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/eventd/eventd/internal/eventfields"
@@ -193,16 +192,10 @@ func retryAfter(err error) time.Duration {
 // backOff waits before another attempt, after a number of failures. It returns false when ctx has
 // ended.
 func (w *worker) backOff(ctx context.Context, failures *int, err error) bool {
-	delay := max(backoff(*failures), retryAfter(err))
 	*failures++
+	delay := max(sleep.Backoff(minBackoff, maxBackoff, *failures), retryAfter(err))
 	w.account.setBackingOff(time.Now().Add(delay))
 	return sleep.For(ctx, delay) == nil
-}
-
-// backoff returns the delay after a number of failures, with jitter: between a half and all of it.
-func backoff(failures int) time.Duration {
-	delay := min(maxBackoff, minBackoff<<min(failures, 16))
-	return delay/2 + rand.N(delay/2)
 }
 
 // bounded returns an error with a text that is bounded, and valid UTF-8.

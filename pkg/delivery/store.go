@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,32 +100,21 @@ func (s *store) call(ctx context.Context, request func() (*corev1.ConfigMap, err
 	case <-ctx.Done():
 		return snapshot{}, fmt.Errorf("%w: %w", errCallNotReturned, context.Cause(ctx))
 	}
-	type answer struct {
-		of  *corev1.ConfigMap
-		err error
-	}
-	answers := make(chan answer, 1)
+	var m *corev1.ConfigMap
+	var err error
+	returned := make(chan struct{})
 	go func() {
 		defer func() { s.idle <- struct{}{} }()
-		m, err := request()
-		answers <- answer{m, err}
+		m, err = request()
+		close(returned)
 	}()
 	select {
-	case a := <-answers:
-		return read(a.of, a.err)
+	case <-returned:
 	case <-ctx.Done():
+		if !grace.Wait(returned) {
+			return snapshot{}, fmt.Errorf("%w: %w", errCallNotReturned, context.Cause(ctx))
+		}
 	}
-	timer := time.NewTimer(grace.Period)
-	defer timer.Stop()
-	select {
-	case a := <-answers:
-		return read(a.of, a.err)
-	case <-timer.C:
-		return snapshot{}, fmt.Errorf("%w: %w", errCallNotReturned, context.Cause(ctx))
-	}
-}
-
-func read(m *corev1.ConfigMap, err error) (snapshot, error) {
 	if err != nil {
 		return snapshot{}, err
 	}

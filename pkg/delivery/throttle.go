@@ -104,7 +104,7 @@ func (t *throttler) throttle(route string, by Throttle, v observer.Version, now 
 		return true, false
 	}
 	g.n++
-	if first = g.n == 1; first || isNewer(v.Event, g.latest.Event) {
+	if first = g.n == 1; first || compareVersions(v.Event, g.latest.Event) > 0 {
 		g.latest = v
 		t.groups.Add(key, v.Event.Namespace, g, groupBytes+eventsize.Of(v.Event))
 	}
@@ -150,8 +150,6 @@ func (t *throttler) endAll() {
 		t.end(g)
 	}
 }
-
-func isNewer(a, b *corev1.Event) bool { return compareVersions(a, b) > 0 }
 
 // compareVersions compares resource versions. Those that cannot be compared are equal.
 func compareVersions(a, b *corev1.Event) int {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -73,24 +74,14 @@ func Undecided(err error) bool {
 		return false
 	}
 	if aggregate, ok := err.(utilerrors.Aggregate); ok {
-		for _, part := range aggregate.Errors() {
-			if Undecided(part) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(aggregate.Errors(), Undecided)
 	}
 	var request *url.Error
 	if errors.As(err, &request) || errors.Is(err, context.Canceled) {
 		return true
 	}
 	if reflect.TypeOf(err) == plainText {
-		for _, text := range undecidedTexts {
-			if strings.HasPrefix(err.Error(), text) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(undecidedTexts, func(text string) bool { return strings.HasPrefix(err.Error(), text) })
 	}
 	return !badCredentials(err)
 }

@@ -54,15 +54,9 @@ const batchVerb = "batch"
 
 // newBatches returns the handler of batches. As that of a create, it is called when the body
 // has been read, by the leader, with a seat.
-func newBatches(o *ServerOptions, a occurrence.API, control *flowControl) http.HandlerFunc {
+func newBatches(o *ServerOptions, a occurrence.API, control *flowControl, inTerm func(http.HandlerFunc) http.HandlerFunc) http.HandlerFunc {
 	b := &batches{storage: newStorage(o.Intake, a, o.Authorizer), control: control}
-	handler := control.withSeat(b.serve)
-	if o.Forwarder != nil {
-		handler = handleOrForward(handler)
-	} else {
-		handler = withoutTerm(handler)
-	}
-	return o.Intake.withBody(o.Intake.withBatchCheck(handler))
+	return o.Intake.withBody(o.Intake.withBatchCheck(inTerm(control.withSeat(b.serve))))
 }
 
 // isBatch reports whether a POST to the path of Events is a batch. Most have no query, and are not parsed.

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/component-base/version"
@@ -27,25 +27,21 @@ func newDiscovery(events bool, queries Queries) map[string]http.Handler {
 		}),
 	}
 	paths.addOpenAPI(events)
-	if events {
-		group := metav1.APIGroup{
-			Name:             eventsv1.GroupName,
-			Versions:         []metav1.GroupVersionForDiscovery{groupVersion(occurrence.EventsV1)},
-			PreferredVersion: groupVersion(occurrence.EventsV1),
-		}
-		groups.AddGroup(group)
-		paths["/api"] = discovery.NewLegacyRootAPIHandler(addresses, codecs, "/api")
-		paths["/api/v1"] = resources(occurrence.CoreV1)
-		paths["/apis/events.k8s.io"] = discovery.NewAPIGroupHandler(codecs, group)
-		paths["/apis/events.k8s.io/v1"] = resources(occurrence.EventsV1)
-	}
-	if queries != nil {
-		gv := queries.GroupVersion()
+	addGroup := func(gv schema.GroupVersion, resources http.Handler) {
 		served := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
 		group := metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{served}, PreferredVersion: served}
 		groups.AddGroup(group)
 		paths["/apis/"+gv.Group] = discovery.NewAPIGroupHandler(codecs, group)
-		paths["/apis/"+gv.String()] = discovery.NewAPIVersionHandler(codecs, gv, discovery.APIResourceListerFunc(queries.Resources))
+		paths["/apis/"+gv.String()] = resources
+	}
+	if events {
+		paths["/api"] = discovery.NewLegacyRootAPIHandler(addresses, codecs, "/api")
+		paths["/api/v1"] = resources(occurrence.CoreV1)
+		addGroup(occurrence.EventsV1.GroupVersion(), resources(occurrence.EventsV1))
+	}
+	if queries != nil {
+		gv := queries.GroupVersion()
+		addGroup(gv, discovery.NewAPIVersionHandler(codecs, gv, discovery.APIResourceListerFunc(queries.Resources)))
 	}
 	return paths
 }
@@ -87,11 +83,6 @@ func (p pathHandlers) addOpenAPI(events bool) {
 		document.Paths = &spec.Paths{}
 	}
 	handler.NewOpenAPIService(document).RegisterOpenAPIVersionedService("/openapi/v2", p)
-}
-
-func groupVersion(api occurrence.API) metav1.GroupVersionForDiscovery {
-	gv := api.GroupVersion()
-	return metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
 }
 
 func resources(api occurrence.API) http.Handler {

@@ -160,12 +160,8 @@ func (q *queries) serve(w http.ResponseWriter, req *http.Request, resource strin
 		return refused(apierrors.NewInternalError(errors.New("no user in the context")))
 	}
 	s := &seat{seats: q.seats, flow: call.inFlight.flow}
-	if !s.acquire(ctx) {
-		if ctx.Err() != nil {
-			return refused(timeoutError(ctx.Err()))
-		}
-		q.control.metrics.refused.WithLabelValues(refusedSeats).Inc()
-		return refused(tooMany(refusedSeats))
+	if !q.control.awaitSeat(w, req, s) {
+		return call.response.code
 	}
 	defer s.end()
 	call.seat = s

@@ -22,8 +22,7 @@ func (q *queries) watch(resource string, f flow, answer http.HandlerFunc) func(h
 	return func(w http.ResponseWriter, req *http.Request) {
 		w = &responsestart.Writer{ResponseWriter: w, Begin: func(code int) { q.count(resource, code) }}
 		if !q.watches.Acquire(f, 1) {
-			q.control.metrics.refused.WithLabelValues(refusedShare).Inc()
-			refuse(w, inJSON(req), tooMany(refusedShare))
+			q.control.refuse(w, inJSON(req), refusedShare)
 			return
 		}
 		defer q.watches.Release(f, 1)

@@ -212,9 +212,7 @@ func (r *bufferedResponse) Write(b []byte) (int, error) {
 }
 
 func (r *bufferedResponse) writeTo(w http.ResponseWriter) error {
-	if r.code == 0 {
-		r.code = http.StatusOK
-	}
+	r.WriteHeader(http.StatusOK) // unless there is a code
 	if size := r.body.Len(); size > 0 && w.Header().Get("Content-Length") == "" {
 		w.Header().Set("Content-Length", strconv.Itoa(size))
 	}

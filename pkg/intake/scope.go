@@ -79,10 +79,7 @@ func newAPI(i *Intake, a occurrence.API, authz Authorizer) (api, error) {
 	plain := newPlain(s, scope)
 	local["create"] = plain.or(plain.create, local["create"])
 	local["patch"] = plain.or(plain.patch, local["patch"])
-	for verb, handler := range local {
-		local[verb] = withReservation(handler)
-	}
-	return local, nil
+	return local.each(withReservation), nil
 }
 
 func newStorage(i *Intake, a occurrence.API, authz Authorizer) *storage {

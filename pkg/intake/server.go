@@ -142,19 +142,18 @@ func newServer(options ServerOptions) ([]filter, http.Handler, error) {
 	if options.QueriesOnly {
 		apis = nil
 	}
+	inTerm := withoutTerm
+	if options.Forwarder != nil {
+		inTerm = handleOrForward
+	}
 	for _, a := range apis {
 		handlers, err := newAPI(options.Intake, a, options.Authorizer)
 		if err != nil {
 			return nil, nil, err
 		}
-		handlers = handlers.each(control.withSeat)
-		if options.Forwarder != nil {
-			handlers = handlers.each(handleOrForward)
-		} else {
-			handlers = handlers.each(withoutTerm)
-		}
+		handlers = handlers.each(control.withSeat).each(inTerm)
 		routes.apis[a] = handlers.each(options.Intake.decoding.withBodyCheck(options.Intake.options.MaxBodyBytes)).each(options.Intake.withBody)
-		routes.apis[a][batchVerb] = newBatches(&options, a, control)
+		routes.apis[a][batchVerb] = newBatches(&options, a, control, inTerm)
 	}
 	if options.Metrics != nil {
 		control.paths["/metrics"] = true

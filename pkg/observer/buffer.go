@@ -1,6 +1,7 @@
 package observer
 
 import (
+	"sort"
 	"time"
 
 	"github.com/eventd/eventd/internal/eventsize"
@@ -114,22 +115,7 @@ func (b *buffer) from(seq int64) ([]Version, *block) {
 	if at := b.headFirst(); seq >= at {
 		return b.head[seq-at : len(b.head) : len(b.head)], nil
 	}
-	return nil, b.blockOf(seq)
-}
-
-// blockOf returns the block that has a version. The numbers of versions in blocks differ, but
-// seldom, so the search begins at the right one or close to it.
-func (b *buffer) blockOf(seq int64) *block {
-	low, high := 0, len(b.blocks)-1
-	for low < high {
-		middle := (low + high) / 2
-		if b.blocks[middle].end() <= seq {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return b.blocks[low]
+	return nil, b.blocks[sort.Search(len(b.blocks), func(i int) bool { return b.blocks[i].end() > seq })]
 }
 
 // observed is when a version in the buffer was observed.

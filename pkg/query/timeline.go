@@ -67,7 +67,7 @@ func itemOf(v observer.Version) v1alpha1.TimelineItem {
 		Type:     short(e.Type),
 		Reason:   short(e.Reason),
 		Message:  truncate.String(e.Message, maxMessage),
-		Reporter: short(cmp.Or(e.ReportingController, e.Source.Component)),
+		Reporter: short(eventfields.Reporter(e)),
 		Instance: short(cmp.Or(e.ReportingInstance, e.Source.Host)),
 		Count:    int64(eventfields.Count(e)),
 		First:    metav1.NewMicroTime(cmp.Or(e.FirstTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)),

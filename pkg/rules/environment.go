@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 
@@ -126,10 +127,5 @@ func costOf(function string, target *checker.AstNode, args []checker.AstNode) (c
 
 // sizeOf returns the size of an argument.
 func sizeOf(argument checker.AstNode) checker.SizeEstimate {
-	for _, size := range []*checker.SizeEstimate{argument.ComputedSize(), sizes{}.EstimateSize(argument)} {
-		if size != nil {
-			return *size
-		}
-	}
-	return checker.SizeEstimate{Max: longest}
+	return *cmp.Or(argument.ComputedSize(), sizes{}.EstimateSize(argument), &checker.SizeEstimate{Max: longest})
 }

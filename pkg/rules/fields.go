@@ -50,14 +50,12 @@ var eventType = newObjectType("eventd.Event", map[string]accessor[corev1.Event]{
 	"related": {referenceType.decl, func(e *corev1.Event) ref.Val {
 		return referenceType.new(cmp.Or(e.Related, &noReference))
 	}},
-	"reason":  {text(128), func(e *corev1.Event) ref.Val { return short(e.Reason) }},
-	"message": {text(longest), func(e *corev1.Event) ref.Val { return visible(e.Message) }},
-	"type":    {text(63), func(e *corev1.Event) ref.Val { return short(e.Type) }},
-	"action":  {text(128), func(e *corev1.Event) ref.Val { return short(e.Action) }},
-	"count":   {apiservercel.IntType, func(e *corev1.Event) ref.Val { return types.Int(eventfields.Count(e)) }},
-	"reportingComponent": {text(317), func(e *corev1.Event) ref.Val {
-		return short(cmp.Or(e.ReportingController, e.Source.Component))
-	}},
+	"reason":             {text(128), func(e *corev1.Event) ref.Val { return short(e.Reason) }},
+	"message":            {text(longest), func(e *corev1.Event) ref.Val { return visible(e.Message) }},
+	"type":               {text(63), func(e *corev1.Event) ref.Val { return short(e.Type) }},
+	"action":             {text(128), func(e *corev1.Event) ref.Val { return short(e.Action) }},
+	"count":              {apiservercel.IntType, func(e *corev1.Event) ref.Val { return types.Int(eventfields.Count(e)) }},
+	"reportingComponent": {text(317), func(e *corev1.Event) ref.Val { return short(eventfields.Reporter(e)) }},
 	"reportingInstance": {text(253), func(e *corev1.Event) ref.Val {
 		return short(cmp.Or(e.ReportingInstance, e.Source.Host))
 	}},

@@ -198,26 +198,18 @@ func (s *Sink) endSessions() {
 // AwaitFollower returns nil when nothing is pending, or a follower holds everything that was
 // pending at the time of the call. Otherwise it returns the error of the context when that ends.
 func (s *Sink) AwaitFollower(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.journal == nil {
 		return errNoHoldings
 	}
-	for position := s.journal.SendNow(); ; {
-		if state := s.journal.State(); s.total.occurrences == 0 || state.Holds && state.Position >= position {
-			return nil
-		}
-		acknowledged := s.sessions.acknowledged.Changed()
-		s.mu.Unlock()
-		select {
-		case <-acknowledged:
-		case <-ctx.Done():
-		}
+	s.mu.Lock()
+	position := s.journal.SendNow()
+	s.mu.Unlock()
+	return s.sessions.acknowledged.Await(ctx, func() bool {
 		s.mu.Lock()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
+		defer s.mu.Unlock()
+		state := s.journal.State()
+		return s.total.occurrences == 0 || state.Holds && state.Position >= position
+	})
 }
 
 // registerHoldings registers the metrics of holdings; a nil registerer leaves them out.

@@ -18,27 +18,15 @@ func (s *Sink) Flush(ctx context.Context) Pending {
 	}
 	generation := s.beginFlush()
 	defer s.endFlush()
-	for {
-		drained, ok := s.flushed(generation)
-		if ok {
-			return Pending{}
-		}
-		select {
-		case <-drained:
-		case <-ctx.Done():
-			return s.Pending()
-		}
+	over := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.generations.isOver(generation)
 	}
-}
-
-// flushed reports whether a generation is over, and otherwise returns what to wait for.
-func (s *Sink) flushed(generation uint64) (drained <-chan struct{}, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.generations.isOver(generation) {
-		return nil, true
+	if s.drained.Await(ctx, over) != nil {
+		return s.Pending()
 	}
-	return s.drained.Changed(), false
+	return Pending{}
 }
 
 func (s *Sink) beginFlush() (generation uint64) {

@@ -1,12 +1,10 @@
 package app
 
 import (
-	"net/http"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // newRegistry returns a registry with metrics of the process of a role, and of the build.
@@ -32,8 +30,4 @@ func newRegistry(role string) *prometheus.Registry {
 // ofRole labels metrics of which replicas of both roles have different values.
 func ofRole(role string, r prometheus.Registerer) prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"role": role}, r)
-}
-
-func metricsHandler(registry *prometheus.Registry) http.Handler {
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -240,7 +241,7 @@ func (p *process) newHandler() (http.Handler, error) {
 		Livez:           p.livez(),
 		Readyz:          p.readyz(),
 		Role:            p.standingName,
-		Metrics:         metricsHandler(p.registry),
+		Metrics:         promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{Registry: p.registry}),
 		Paths:           p.zpages(),
 		Queries:         p.queries,
 		QueriesOnly:     !p.options.Takes(),

@@ -2,12 +2,12 @@ package app
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
@@ -39,11 +39,7 @@ func (p *plugin) completeFlags(cmd *cobra.Command) {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var names []string
-		for name := range config.Contexts {
-			names = append(names, name)
-		}
-		return beginning(names, begun), cobra.ShellCompDirectiveNoFileComp
+		return beginning(slices.Collect(maps.Keys(config.Contexts)), begun), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
@@ -82,15 +78,7 @@ func (p *plugin) names(ctx context.Context, resource schema.GroupVersionResource
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	list, err := reader.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: maxCompleted})
-	if err != nil {
-		return nil
-	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return beginning(names, begun)
+	return beginning(namesOf(ctx, reader.Resource(resource).Namespace(namespace)), begun)
 }
 
 // beginning returns the sorted values that begin with what was typed.

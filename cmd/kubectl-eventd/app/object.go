@@ -327,15 +327,19 @@ func (t target) suggestName(ctx context.Context, objects metadata.Getter) string
 			return ". It is in another namespace: -n " + elsewhere.Items[0].Namespace
 		}
 	}
-	list, err := t.in(objects).List(ctx, metav1.ListOptions{Limit: maxCompleted})
+	return similar(t.name, namesOf(ctx, t.in(objects)))
+}
+
+// namesOf lists the names of objects; none after an error.
+func namesOf(ctx context.Context, objects metadata.ResourceInterface) (names []string) {
+	list, err := objects.List(ctx, metav1.ListOptions{Limit: maxCompleted})
 	if err != nil {
-		return ""
+		return nil
 	}
-	var names []string
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
 	}
-	return similar(t.name, names)
+	return names
 }
 
 func (p *plugin) suggestKind(typed string) string {

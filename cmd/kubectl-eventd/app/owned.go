@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -120,12 +121,7 @@ func (t *tree) ownedBy(ctx context.Context, owner listed) (owned []listed, err e
 }
 
 func isOwned(o *metav1.PartialObjectMetadata, owner types.UID) bool {
-	for _, reference := range o.OwnerReferences {
-		if reference.UID == owner {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner })
 }
 
 // list returns the objects of a kind. Those that the caller may not list are left out.

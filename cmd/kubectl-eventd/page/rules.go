@@ -1,6 +1,7 @@
 package page
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -82,10 +83,5 @@ func newRule(r v1alpha1.RuleStatus) rule {
 
 // failsNow reports whether an evaluation has failed in the last seconds.
 func (r *rule) failsNow() bool {
-	for _, f := range r.RuleStatus.Failed {
-		if f.PerSecond != nil && *f.PerSecond > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.RuleStatus.Failed, func(f v1alpha1.Figure) bool { return f.PerSecond != nil && *f.PerSecond > 0 })
 }

@@ -1,7 +1,6 @@
 package otlp
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -52,7 +51,7 @@ func logRecord(r receiver.Record) *logspb.LogRecord {
 	}
 	log.add("k8s.event.name", e.Name)
 	log.add("k8s.event.uid", string(e.UID))
-	log.add("k8s.event.reporting_controller", cmp.Or(e.ReportingController, e.Source.Component))
+	log.add("k8s.event.reporting_controller", eventfields.Reporter(e))
 	log.add("k8s.event.reporting_instance", e.ReportingInstance)
 	log.add("k8s.namespace.name", e.InvolvedObject.Namespace)
 	log.addInt("k8s.event.count", int64(eventfields.Count(e)))

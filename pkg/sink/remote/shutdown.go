@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -16,18 +17,13 @@ var errClosed = errors.New("the sink is closed")
 func (s *Sink) Flush(ctx context.Context) sink.Pending {
 	items := s.beginFlush()
 	defer s.endFlush()
-	for {
-		changes, left := s.unsettled(items)
-		if len(left) == 0 {
-			return s.Pending()
-		}
-		items = left
-		select {
-		case <-changes:
-		case <-ctx.Done():
-			return s.Pending()
-		}
-	}
+	_ = s.changes.Await(ctx, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		items = slices.DeleteFunc(items, func(i *item) bool { return i.gone })
+		return len(items) == 0
+	})
+	return s.Pending()
 }
 
 // beginFlush has everything sent without Options.Delay until endFlush, and returns what is pending.
@@ -53,28 +49,12 @@ func (s *Sink) endFlush() {
 	s.flushing--
 }
 
-// unsettled returns which items are pending, and what is closed at the next change.
-func (s *Sink) unsettled(items []*item) (changes <-chan struct{}, left []*item) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range items {
-		if !i.gone {
-			left = append(left, i)
-		}
-	}
-	return s.changes.Changed(), left
-}
-
 // Close sends what is pending until the context ends. What is left then settles as dropped, or
 // as uncertain if it was sent. It returns that, at most 500 ms after the end of the context, twice
 // grace.Period: it waits for requests, and then for callbacks and requests, that do not return. Their
 // goroutines stay until they return. What is added later is dropped. It may be called once.
 func (s *Sink) Close(ctx context.Context) sink.Pending {
-	s.Flush(ctx)
-	s.mu.Lock()
-	empty := s.items == 0
-	s.mu.Unlock()
-	if !empty {
+	if s.Flush(ctx).Series > 0 {
 		s.cancel(errClosed)
 		s.awaitCalls() // their answers count
 	}
@@ -92,26 +72,13 @@ func (s *Sink) Close(ctx context.Context) sink.Pending {
 
 // awaitCalls waits until all requests have returned, for at most a grace period.
 func (s *Sink) awaitCalls() {
-	done := make(chan struct{})
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		defer close(done)
-		for {
-			s.mu.Lock()
-			changes, calls := s.changes.Changed(), s.calls
-			s.mu.Unlock()
-			if calls == 0 {
-				return
-			}
-			select {
-			case <-changes:
-			case <-stop:
-				return
-			}
-		}
-	}()
-	grace.Wait(done)
+	ctx, cancel := context.WithTimeout(context.Background(), grace.Period)
+	defer cancel()
+	_ = s.changes.Await(ctx, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.calls == 0
+	})
 }
 
 // close takes everything that is pending.

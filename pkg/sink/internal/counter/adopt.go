@@ -41,9 +41,6 @@ func adoptedKey(contributor Contributor, key occurrence.Key) occurrence.Key {
 	return occurrence.KeyOf(sha256.Sum256(b))
 }
 
-// Contributor returns in whose name the counter writes.
-func (c *Counter) Contributor() Contributor { return c.instance }
-
 // canFind reports whether the Event that the contributor may have written can be found.
 func (c *Counter) canFind(may Access) bool {
 	return may.Change && !may.Unmarked && c.suffix <= identity.MaxSuffix

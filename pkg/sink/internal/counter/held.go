@@ -30,9 +30,6 @@ var (
 // Hold returns a Held without entries.
 func Hold(contributor Contributor, s Series) *Held { return &Held{contributor: contributor, series: s} }
 
-// Contributor returns the contributor.
-func (h *Held) Contributor() Contributor { return h.contributor }
-
 // Series returns the series.
 func (h *Held) Series() Series { return h.series }
 

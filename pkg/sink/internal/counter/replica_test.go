@@ -247,7 +247,7 @@ func (r *replica) apply(from *replica, c change) {
 
 // adopt begins to write what a replica holds, except what is known to have settled.
 func (r *replica) adopt(h *holding, settled func([]Settled)) {
-	contributor := h.Contributor()
+	contributor := h.contributor
 	if contributor == r.instance || r.adopted[contributor] != nil {
 		return
 	}
