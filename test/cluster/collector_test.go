@@ -10,8 +10,11 @@ import (
 
 	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
 	"google.golang.org/protobuf/encoding/protojson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // startCollector starts that of examples/delivery on a node. Here it writes to a file, which ends with its Pod.
@@ -36,6 +39,10 @@ func startCollector(t *testing.T, on string) {
 	}
 	apply(t, changed)
 	kubectl(t, "-n", "eventd-collector", "rollout", "status", "--timeout=120s", "deployment/collector")
+	await.Within(t, startTimeout, "an earlier collector has ended, to which eventd may still send", func() bool {
+		list, err := client.CoreV1().Pods("eventd-collector").List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(list.Items) == 1
+	})
 }
 
 // collected are the attributes of all records that the collector has, with their body, severity and time.

@@ -56,7 +56,7 @@ func itemOf(e corev1.Event) any {
 // recordOf is the record of OpenTelemetry for an Event, but for when it was observed.
 func recordOf(e corev1.Event) any {
 	record := map[string]string{
-		"body": e.Message, "severity": e.Type, "time": lastOf(e).UTC().Format(time.RFC3339Nano),
+		"severity": e.Type, "time": lastOf(e).UTC().Format(time.RFC3339Nano),
 		"log.record.uid": string(e.UID) + "/" + e.ResourceVersion, "k8s.cluster.name": "cluster", "k8s.node.name": e.Source.Host, "k8s.namespace.name": e.InvolvedObject.Namespace,
 		"k8s.object.kind": e.InvolvedObject.Kind, "k8s.object.name": e.InvolvedObject.Name, "k8s.object.uid": string(e.InvolvedObject.UID),
 		"k8s.object.fieldpath": e.InvolvedObject.FieldPath, "k8s.object.api_version": e.InvolvedObject.APIVersion, "k8s.object.resource_version": e.InvolvedObject.ResourceVersion,
@@ -65,6 +65,7 @@ func recordOf(e corev1.Event) any {
 		"k8s.event.reporting_controller": reporterOf(e), "k8s.event.reporting_instance": e.ReportingInstance,
 	}
 	maps.DeleteFunc(record, func(_, value string) bool { return value == "" })
+	record["body"] = e.Message
 	return record
 }
 

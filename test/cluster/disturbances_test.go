@@ -225,6 +225,11 @@ func storedOf(t *testing.T, run string) (count int) {
 	return count
 }
 
+func drain(t *testing.T, name string) {
+	t.Helper()
+	kubectl(t, "drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s")
+}
+
 func awaitEvents(t *testing.T, run string, atLeast int) {
 	t.Helper()
 	await.Within(t, startTimeout, fmt.Sprintf("%d Events of %s are stored", atLeast, run), func() bool { return storedOf(t, run) >= atLeast })

@@ -64,8 +64,11 @@ func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
 					helm(t, values(*tag), "install", "eventd", chart, "--values=-", dnsPorts)
 				}
 				awaitRollout(t)
-				helm(t, values(*tag), "upgrade", "eventd", chart, "--values=-", dnsPorts, "--set=observe.clusterName=another", "--set=intake.replicas=3")
-				kubectl(t, "-n", system, "rollout", "status", "--timeout=180s", "deployment/"+observe)
+				helm(t, values(*tag), "upgrade", "eventd", chart, "--values=-", dnsPorts, "--set=intake.replicas=3")
+				kubectl(t, "-n", system, "rollout", "status", "--timeout=180s", "deployment/"+intake)
+				if replicas := len(podsOf(t, intake)); replicas != 3 {
+					t.Errorf("%d replicas after an upgrade to 3", replicas)
+				}
 				helm(t, "", "rollback", "eventd", "1")
 				if *turns > 0 {
 					awaitRollout(t)

@@ -7,110 +7,99 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/eventd/eventd/test/await"
 )
 
-var bothNodes = []string{"node-1", "node-2"}
-
-// Whatever came before, and wherever the replicas were that are replaced: after a rollout, they do not share a node.
-func TestReplicasAreApartAfterEveryRollout(t *testing.T) {
+// Both replicas run on the only node that there is, and after the next rollout, they do not share a node: wherever the replicas were
+// that are replaced.
+func TestReplicasShareTheOnlyNodeAndNoOther(t *testing.T) {
 	install(t)
-	for _, drained := range []bool{false, true} {
-		if drained {
-			drain(t, "node-1")
-			awaitRollout(t)
-			kubectl(t, "uncordon", "node-1")
-		}
-		kubectl(t, "-n", system, "rollout", "restart", "deployment/"+intake, "deployment/"+observe)
-		awaitRollout(t)
+	want := func(nodes ...string) {
+		t.Helper()
+		rollOut(t)
 		for _, deployment := range []string{intake, observe} {
-			if nodes := nodesOf(t, deployment); !slices.Equal(nodes, bothNodes) {
-				t.Errorf("%s is on %q (after a drain: %t)", deployment, nodes, drained)
+			if got := nodesOf(t, deployment); !slices.Equal(got, nodes) {
+				t.Errorf("%s is on %q, not on %q", deployment, got, nodes)
 			}
 		}
 	}
-}
-
-func drain(t *testing.T, name string) {
-	t.Helper()
-	kubectl(t, "drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s")
-}
-
-// Where there is one node, both replicas run on it.
-func TestReplicasShareTheOnlyNode(t *testing.T) {
-	install(t)
 	kubectl(t, "cordon", "node-2")
-	defer kubectl(t, "uncordon", "node-2")
-	kubectl(t, "-n", system, "rollout", "restart", "deployment/"+intake, "deployment/"+observe)
-	awaitRollout(t)
-	for _, deployment := range []string{intake, observe} {
-		if nodes := nodesOf(t, deployment); !slices.Equal(nodes, []string{"node-1", "node-1"}) {
-			t.Errorf("%s is on %q", deployment, nodes)
-		}
-	}
+	want("node-1", "node-1")
+	kubectl(t, "uncordon", "node-2")
+	want("node-1", "node-2")
 }
 
-// A kubelet probes a container until that has ended. An orderly end is no Warning.
-func TestAnOrderlyEndIsNoWarning(t *testing.T) {
-	install(t)
-	ending := append(podsOf(t, intake), podsOf(t, observe)...)
-	before := map[string]bool{} // such as that it was not ready at its start
-	for _, pod := range ending {
-		for _, warning := range warnings(t, pod) {
-			before[warning] = true
-		}
-	}
-	kubectl(t, "-n", system, "rollout", "restart", "deployment/"+intake, "deployment/"+observe)
-	awaitRollout(t)
-	for _, pod := range ending {
-		// The kubelet has nothing more to say of a Pod that is gone.
-		await.Within(t, startTimeout, pod.Name+" is gone", func() bool {
-			_, err := client.CoreV1().Pods(system).Get(t.Context(), pod.Name, metav1.GetOptions{})
-			return err != nil
-		})
-		for _, warning := range warnings(t, pod) {
-			if !before[warning] {
-				t.Error(warning)
-			}
-		}
-	}
-}
-
-// warnings are those about a Pod, with their versions.
-func warnings(t *testing.T, pod corev1.Pod) (found []string) {
+// rollOut replaces all replicas. A kubelet probes a container until that has ended, and a moment longer: the orderly end of one is
+// no Warning.
+func rollOut(t *testing.T) {
 	t.Helper()
-	list, err := client.CoreV1().Events(system).List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.uid=" + string(pod.UID)})
+	ending := map[types.UID]bool{}
+	before := map[string]bool{} // such as that it was not ready at its start
+	for _, pod := range append(podsOf(t, intake), podsOf(t, observe)...) {
+		ending[pod.UID] = true
+		for _, event := range warnings(t, pod.UID) {
+			before[event.ResourceVersion] = true
+		}
+	}
+	changes, err := client.CoreV1().Pods(system).Watch(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=eventd"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, event := range list.Items {
-		found = append(found, fmt.Sprintf("%s %s: %s: %s", event.Name, event.ResourceVersion, event.Reason, event.Message))
+	defer changes.Stop()
+	kubectl(t, "-n", system, "rollout", "restart", "deployment/"+intake, "deployment/"+observe)
+	for deadline := time.After(startTimeout); len(ending) > 0; {
+		select {
+		case change := <-changes.ResultChan():
+			pod, ok := change.Object.(*corev1.Pod)
+			if !ok {
+				t.Fatalf("the watch of Pods has ended: %v", change)
+			}
+			if change.Type != watch.Deleted || !ending[pod.UID] {
+				continue
+			}
+			delete(ending, pod.UID)
+			ended := pod.Status.ContainerStatuses[0].State.Terminated
+			if ended == nil {
+				t.Fatalf("%s is deleted before it has ended", pod.Name)
+			}
+			for _, event := range warnings(t, pod.UID) {
+				if !before[event.ResourceVersion] && event.LastTimestamp.Before(&ended.FinishedAt) {
+					t.Errorf("%s: %s: %s", pod.Name, event.Reason, event.Message)
+				}
+			}
+		case <-deadline:
+			t.Fatalf("%d replicas do not end", len(ending))
+		}
 	}
-	return found
+	awaitRollout(t)
+}
+
+// warnings are those about a Pod.
+func warnings(t *testing.T, pod types.UID) []corev1.Event {
+	t.Helper()
+	list, err := client.CoreV1().Events(system).List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.uid=" + string(pod)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
 }
 
 // A kubelet replaces the files of a ConfigMap through a symbolic link, and eventd reads them again.
 func TestAConfigMapThatChangesIsReadAgain(t *testing.T) {
 	install(t)
-	changed := func() bool {
-		status := kubectlEventd(t, "status", "--once")
-		return strings.Contains(status, "another-name")
-	}
+	changed := func() bool { return strings.Contains(kubectlEventd(t, "status", "--once"), "added_later") }
 	if changed() {
 		t.Fatal("it is there already")
 	}
-	kubectl(t, "apply", "-k", overlay{more: strings.ReplaceAll(receivers, "name: lines", "name: another-name")}.write(t))
-	await.Within(t, startTimeout, "the status shows the receiver", changed)
-	// Two receivers one after the other deliver the same: later tests have the one of before from their beginning.
-	install(t)
-	await.Within(t, startTimeout, "the receiver is gone", func() bool {
-		status := kubectlEventd(t, "status", "--once")
-		return strings.Contains(status, "collector") && !strings.Contains(status, "another-name")
-	})
+	kubectl(t, "apply", "-k", overlay{more: receivers + "        metrics: [{name: added_later, match: 'false'}]\n"}.write(t))
+	await.Within(t, startTimeout, "the status shows the metric", changed)
 }
 
 // kubectlEventd returns what the plugin prints.

@@ -120,11 +120,19 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 		}, recordOf},
 		{"an item of the tail", tailed, itemOf},
 	} {
-		await.Within(t, time.Minute, "every version is "+way.name, func() bool {
-			received := way.received()
-			return !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(id string) bool { return received[id] == nil })
+		var received copies
+		err := await.Success(t.Context(), time.Minute, func() error {
+			received = way.received()
+			for id, event := range seen {
+				if received[id] == nil {
+					return fmt.Errorf("%s is not %s: %s", id, way.name, inJSON(itemOf(event)))
+				}
+			}
+			return nil
 		})
-		received := way.received()
+		if err != nil {
+			t.Error(err)
+		}
 		for id, event := range seen {
 			if want := []string{inJSON(way.want(event))}; !slices.Equal(received[id], want) {
 				t.Errorf("%s is %s as %s, and stored as %s", id, received[id], way.name, want)
