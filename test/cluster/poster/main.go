@@ -65,7 +65,11 @@ func run() error {
 	name := flag.String("run", "", "`name` of the run, which is the reason of its Events")
 	rate := flag.Int("rate", 50, "`posts` per second")
 	duration := flag.Duration("duration", time.Minute, "when to end; SIGTERM ends it sooner")
-	get := flag.String("get", "", "`URL` whose content is printed, in place of all else")
+	var get []string
+	flag.Func("get", "`URL` whose content is printed, in place of all else; may be repeated", func(url string) error {
+		get = append(get, url)
+		return nil
+	})
 	stop := flag.Bool("stop", false, "end the poster that is PID 1 of this container")
 	flag.Parse()
 	if *stop {
@@ -81,8 +85,8 @@ func run() error {
 		return err
 	}
 	client.Timeout = 10 * time.Second
-	if *get != "" {
-		return print(client, *get)
+	if get != nil {
+		return print(client, get)
 	}
 	ctx, forget := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer forget()
@@ -110,15 +114,20 @@ func run() error {
 }
 
 // print prints what is answered.
-func print(client *http.Client, url string) error {
-	resp, err := client.Get(url)
-	if err != nil {
-		return err
+func print(client *http.Client, urls []string) error {
+	for _, url := range urls {
+		resp, err := client.Get(url)
+		if err != nil {
+			return err
+		}
+		fmt.Println(resp.Status)
+		_, err = io.Copy(os.Stdout, resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			return err
+		}
 	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status)
-	_, err = io.Copy(os.Stdout, resp.Body)
-	return err
+	return nil
 }
 
 // finish returns the result of all posts.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -194,14 +195,15 @@ func works(t *testing.T, namespace, authority string) {
 		return strings.Count(kubectlEventd(t, "timeline", "-n", namespace, "--limit=5000"), "posted "+namespace+"-") == r.Posted && delivered() >= r.Posted
 	})
 	// Monitoring, and who may not see it.
-	for _, service := range []string{"eventd", observe} {
-		url := fmt.Sprintf("-get=https://%s.%s.svc/metrics", service, system)
-		if out := runPoster(t, "monitoring", "prometheus-k8s", url); !strings.Contains(out, "eventd_build_info{") {
-			t.Errorf("the metrics of %s: %.300s", service, out)
+	urls := []string{"-get=https://eventd.kube-system.svc/metrics", "-get=https://eventd-observe.kube-system.svc/metrics"}
+	read := runPoster(t, "monitoring", "prometheus-k8s", urls...)
+	for _, role := range []string{"intake", "observe"} {
+		if !regexp.MustCompile(`eventd_build_info{.*role="` + role + `"`).MatchString(read) {
+			t.Errorf("the metrics of %s are not in %.2000s", role, read)
 		}
-		if out := runPoster(t, namespace, "poster", url); !strings.Contains(out, "403 Forbidden") {
-			t.Errorf("an account without rights reads the metrics of %s: %.300s", service, out)
-		}
+	}
+	if out := runPoster(t, namespace, "poster", urls...); strings.Count(out, "403 Forbidden") != len(urls) {
+		t.Errorf("an account without rights reads metrics: %.2000s", out)
 	}
 }
 
