@@ -67,7 +67,7 @@ func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
 				awaitRollout(t)
 				helm(t, values(*tag), "upgrade", "eventd", chart, "--values=-", dnsPorts, "--set=intake.replicas=3")
 				kubectl(t, "-n", system, "rollout", "status", "--timeout=180s", "deployment/"+intake)
-				if replicas := len(podsOf(t, intake)); replicas != 3 {
+				if replicas := len(nodesOf(t, intake)); replicas != 3 {
 					t.Errorf("%d replicas after an upgrade to 3", replicas)
 				}
 				helm(t, "", "rollback", "eventd", "1")
