@@ -121,7 +121,7 @@ cluster-parts: bin/release
 
 .PHONY: cluster
 cluster: cluster-parts ## a cluster of NODES real nodes on this machine, with eventd in Pods, and workloads that fail; Linux and root; Ctrl-C ends it
-	@$(CLUSTERPARTS)/cluster up -nodes $(NODES) -parts $(CLUSTERPARTS) -image $(CLUSTERPARTS)/eventd.tar -run "hack/cluster/demo.sh $$(cat $(CLUSTERPARTS)/version)"
+	@$(CLUSTERPARTS)/cluster up -nodes $(NODES) -parts $(CLUSTERPARTS) -image $(CLUSTERPARTS)/eventd.tar -run "exec hack/cluster/demo.sh $$(cat $(CLUSTERPARTS)/version)"
 
 .PHONY: cluster-down
 cluster-down: ## ends the cluster of make cluster, and removes what a killed one has left

@@ -13,13 +13,14 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
 
 // serveControl serves what "cluster node" asks of a running cluster, on a socket in its folder. It calls ready when it does.
 func (w *network) serveControl(ready func()) error {
-	listener, err := net.Listen("unix", w.path("control"))
+	listener, err := net.Listen("unix", w.path(controlSocket))
 	if err != nil {
 		return err
 	}
@@ -84,6 +85,10 @@ const nodeUsage = "the arguments are a node, such as node-2, and off, on, discon
 
 // commandNode is the client of serveControl.
 func commandNode(args []string) error {
+	if len(args) == 1 && strings.HasSuffix(args[0], "-help") {
+		fmt.Println(nodeUsage)
+		return nil
+	}
 	dir := ".cache/cluster"
 	if len(args) > 1 && args[0] == "-dir" {
 		dir, args = args[1], args[2:]
@@ -92,7 +97,7 @@ func commandNode(args []string) error {
 		return errors.New(nodeUsage)
 	}
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", dir+"/control")
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, controlSocket))
 	}}}
 	body, err := json.Marshal(args[2:])
 	if err != nil {

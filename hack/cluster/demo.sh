@@ -8,6 +8,7 @@ set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 work=$(mktemp -d "$here/../../.cache/demo-XXXXXX") # kustomize wants relative paths of folders
 trap 'rm -rf "$work"' EXIT
+trap 'exit 143' HUP INT TERM
 cat >"$work/kustomization.yaml" <<END
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization

@@ -9,12 +9,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,6 +38,7 @@ func up(args []string) error {
 		return err
 	}
 	defer lock.Close()
+	defer func() { _ = lock.Truncate(0) }() // the PID may be another process's later
 	if err := c.clean(); err != nil {
 		return fmt.Errorf("removing what an earlier cluster has left: %w", err)
 	}
@@ -78,7 +81,11 @@ func parse(command string, args []string) (c cluster, err error) {
 			return c, err
 		}
 	}
-	return c, os.MkdirAll(c.Dir, 0o755)
+	// The socket of "cluster node" is in it, and it is an option of a mount.
+	if len(c.path(controlSocket)) > maxSocketPath || strings.ContainsAny(c.Dir, `,:\`) {
+		return c, fmt.Errorf("-dir is too long, or has one of %s: %s", `,:\`, c.Dir)
+	}
+	return c, os.MkdirAll(filepath.Dir(c.Dir), 0o755)
 }
 
 // acquire returns the locked file that has the PID of this process. The lock ends with the process, however that ends.
@@ -108,22 +115,17 @@ func down(args []string) error {
 	}
 	defer file.Close()
 	said := "no cluster runs"
-	if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		said = "the cluster has ended"
-		owner, err := io.ReadAll(file)
-		if err != nil {
-			return err
+	for syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		// Who has the lock is a cluster with its PID in the file, or has not written that yet, or is another "down".
+		owner := make([]byte, 16)
+		n, _ := file.ReadAt(owner, 0)
+		if pid, err := strconv.Atoi(string(owner[:n])); err == nil && pid > 1 && syscall.Kill(pid, syscall.SIGTERM) == nil {
+			said = "the cluster has ended"
 		}
-		pid, err := strconv.Atoi(string(owner))
-		if err != nil {
-			return err
-		}
-		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-			return err
-		}
-		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
-			return err
-		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := file.Truncate(0); err != nil {
+		return err
 	}
 	if err := c.clean(); err != nil {
 		return err
@@ -132,15 +134,45 @@ func down(args []string) error {
 	return nil
 }
 
-// clean removes all that a cluster leaves outside of its namespaces.
+// controlSocket is the socket of "cluster node". The path of one is limited.
+const (
+	controlSocket = "control"
+	maxSocketPath = 107
+)
+
+// marker is the file that says that a folder is of a cluster.
+const marker = "eventd-cluster"
+
+// clean removes all that a cluster leaves outside of its namespaces. A folder with other things stays, with an error.
 func (c cluster) clean() error {
-	return errors.Join(c.removeCgroups(), os.RemoveAll(c.Dir))
+	entries, err := os.ReadDir(c.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c.removeCgroups()
+	case err != nil:
+		return err
+	case len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == marker }):
+		return fmt.Errorf("%s is no folder of a cluster, and not empty", c.Dir)
+	}
+	err = c.removeCgroups()
+	for _, e := range entries {
+		if e.Name() != marker { // the last, if this is killed
+			err = errors.Join(err, os.RemoveAll(c.path(e.Name())))
+		}
+	}
+	return errors.Join(err, os.RemoveAll(c.Dir))
 }
 
 // serve runs the cluster until ctx ends or the cluster does.
 func (c cluster) serve(ctx context.Context) error {
 	began := time.Now()
-	if err := os.MkdirAll(c.path("log"), 0o755); err != nil {
+	if err := os.Mkdir(c.Dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.path(marker), nil, 0o644); err != nil {
+		return err
+	}
+	if err := os.Mkdir(c.path("log"), 0o755); err != nil {
 		return err
 	}
 	// Nodes see this folder and that of the parts.
@@ -181,7 +213,11 @@ func (c cluster) serve(ctx context.Context) error {
 		fmt.Printf("• %s, %.1f s\n", lines.Text(), time.Since(began).Seconds())
 		if strings.HasPrefix(lines.Text(), "ready") {
 			if err := c.afterReady(ctx); err != nil {
-				return errors.Join(err, first.Process.Kill(), first.Wait())
+				err = errors.Join(err, first.Process.Kill(), first.Wait())
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
 			}
 		}
 	}
@@ -199,7 +235,9 @@ func (c cluster) afterReady(ctx context.Context) error {
 		command := exec.CommandContext(ctx, "sh", "-c", c.Run)
 		command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+c.Parts+":"+os.Getenv("PATH"))
 		command.Stdout, command.Stderr = os.Stdout, os.Stderr
-		command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) } // it removes what it has made
+		// It removes what it has made.
+		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+		command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
 		command.WaitDelay = 5 * time.Second
 		if err := command.Run(); err != nil {
 			return fmt.Errorf("%s: %w", c.Run, err)

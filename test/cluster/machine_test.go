@@ -48,6 +48,27 @@ func TestAClusterLeavesTheMachineAsItWas(t *testing.T) {
 	}
 }
 
+// A folder that is not of a cluster stays as it is, whoever names it.
+func TestACommandRemovesNoFolderOfOthers(t *testing.T) {
+	others := t.TempDir()
+	file := filepath.Join(others, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"up", "down"} {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(*parts, "cluster"), command, "-dir", others, "-parts", *parts).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "no folder of a cluster") {
+			t.Errorf("%s: %v, %s", command, err, out)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(others + ".lock"); err != nil {
+		t.Error(err)
+	}
+}
+
 // untouched is the machine before the cluster of all tests.
 var untouched map[string]string
 
