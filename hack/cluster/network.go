@@ -204,6 +204,7 @@ func (w *network) switchOn(n node) error {
 		defer w.mu.Unlock()
 		if w.nodes[n.name()] == command {
 			delete(w.nodes, n.name())
+			fmt.Println(n.name() + " has ended, see " + w.path("log", n.name()))
 		}
 	}()
 	_ = ip("link del " + n.name()) // of a node that was switched off a moment ago
@@ -215,15 +216,16 @@ func (w *network) switchOn(n node) error {
 	return err
 }
 
-// switchOff ends all processes of a node at once, as a power failure does, and returns when they have ended.
+// switchOff ends all processes of a node at once, as a power failure does, and returns when they have ended. Until then the
+// node cannot be switched on, since it would have the cgroups that are removed.
 func (w *network) switchOff(name string) error {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	command := w.nodes[name]
-	delete(w.nodes, name)
-	w.mu.Unlock()
 	if command == nil {
 		return fmt.Errorf("%s is off", name)
 	}
+	delete(w.nodes, name)
 	if err := command.Process.Kill(); err != nil {
 		return err
 	}
