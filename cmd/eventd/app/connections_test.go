@@ -353,16 +353,17 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 			var took int64
 			quiet := 0
 			await.Until(t, "no more is taken", func() bool { // the server reads in several steps
-				if takes := (inUse() - before) / each; takes > took+took/50 {
+				takes := (inUse() - before) / each
+				// On a busy machine, some on which nothing can be written are closed (connWriteTimeout).
+				if e.listener.shares.InUse() < each/2 {
+					return took >= c.most/10
+				}
+				if takes > took+took/50 {
 					took, quiet = takes, 0
 				}
 				quiet++
 				return quiet > 5 && took >= c.most/10
 			})
-			// On a busy machine, some on which nothing can be written have been closed (connWriteTimeout).
-			if open := e.listener.shares.InUse(); open < each/2 {
-				t.Fatalf("%d of %d connections are open", open, each)
-			}
 			t.Logf("%d KiB each", took>>10)
 			if took > c.most {
 				t.Errorf("each takes %d KiB, up to %d are said", took>>10, c.most>>10)
