@@ -114,13 +114,13 @@ func down(args []string) error {
 		return err
 	}
 	defer file.Close()
-	said := "no cluster runs"
+	said, told := "no cluster runs", 0
 	for syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		// Who has the lock is a cluster with its PID in the file, or has not written that yet, or is another "down".
 		owner := make([]byte, 16)
 		n, _ := file.ReadAt(owner, 0)
-		if pid, err := strconv.Atoi(string(owner[:n])); err == nil && pid > 1 && syscall.Kill(pid, syscall.SIGTERM) == nil {
-			said = "the cluster has ended"
+		if pid, err := strconv.Atoi(string(owner[:n])); err == nil && pid > 1 && pid != told && syscall.Kill(pid, syscall.SIGTERM) == nil {
+			said, told = "the cluster has ended", pid
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

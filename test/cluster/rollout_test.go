@@ -31,6 +31,7 @@ func TestReplicasShareTheOnlyNodeAndNoOther(t *testing.T) {
 		}
 	}
 	kubectl(t, "cordon", "node-2")
+	defer kubectl(t, "uncordon", "node-2") // also after a failure
 	want("node-1", "node-1")
 	kubectl(t, "uncordon", "node-2")
 	want("node-1", "node-2")
