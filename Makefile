@@ -42,11 +42,11 @@ UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter inte
 	internal/eventsize internal/fairlru internal/identity pkg pkg/config/v1alpha1 pkg/occurrence pkg/sink/internal/scheduler \
 	hack/configschema hack/configuration hack/sizing test/metrics test/stored)
 # The tests of these packages run eventd as a process, compiled as it is deployed: the race detector would see the clients
-# alone, whose CPU they share with it. The longest is first.
-PROCESSES := $(addprefix $(MODULE)/test/,ha deploy e2e)
-# This package measures latency and memory, so it runs alone and without the race
-# detector.
-MEASURED := $(MODULE)/test/hostile
+# alone, whose CPU they share with it.
+PROCESSES := $(addprefix $(MODULE)/test/,deploy e2e)
+# So do these, one after the other with the machine for themselves: the first uses all of it, and its leaders hold short
+# Leases; the other measures latency and memory.
+ALONE := $(addprefix $(MODULE)/test/,ha hostile)
 # This package needs a Chromium: make browser.
 BROWSER := $(MODULE)/cmd/kubectl-eventd/page/browser
 # This package needs a Prometheus: make monitoring.
@@ -183,8 +183,8 @@ test: ## every test, those against the local control plane included
 	@cd test/chart && $(AS_DEPLOYED) ../../hack/build.sh 'the tests of the chart, with the library of Helm' -test ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
 	@$(MAKE) --no-print-directory -j2 test-live test-rest test-units test-modules
-	@echo '• attacks on a running eventd, by themselves'
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/hostile test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+	@echo '• replicas through failovers, and attacks on a running eventd, by themselves'
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -vet=off -p 1 -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(ALONE)
 
 .PHONY: test-processes
 test-processes:
@@ -192,7 +192,7 @@ test-processes:
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -vet=off -p 2 -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PROCESSES)
 
 # SORTED sets, in a shell, the packages to test with the race detector, and which of them need a control plane.
-SORTED = tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(PROCESSES) $(MEASURED) $(MONITORING) $(BROWSER) $(CLUSTER)))"; \
+SORTED = tested="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(PROCESSES) $(ALONE) $(MONITORING) $(BROWSER) $(CLUSTER)))"; \
 	live="$$({ printf '%s\n' $(UNCHECKED); \
 		$(GO) list -f '{{range .TestImports}}{{println $$.ImportPath .}}{{end}}{{range .XTestImports}}{{println $$.ImportPath .}}{{end}}' ./... | \
 		sed -n 's| $(MODULE)/test/testenv$$||p'; } | sort -u | grep -xF "$$tested")"

@@ -31,7 +31,7 @@ type scene struct {
 	standby   *replica.Replica // nil until a check needs one
 	namespace string
 	reporter  *rest.Config
-	patience  time.Duration // of one check
+	patience  time.Duration // with what a check expects and may not happen; await.Timeout is that with all before
 }
 
 // setScene starts an eventd as account, and does not wait until it serves.
@@ -54,21 +54,19 @@ func startsWithoutStreams(t *testing.T, s *scene) error {
 	return s.standby.WaitServing(t.Context(), s.patience)
 }
 
-func leads(t *testing.T, s *scene) error {
-	if err := serves(t, s.leader); err != nil {
-		return err
-	}
-	return s.leads(t, s.leader)
-}
+func leads(t *testing.T, s *scene) error { return s.leads(t, s.leader, s.patience) }
+
+// waitLeading is what most checks begin with.
+func (s *scene) waitLeading(t *testing.T) error { return s.leads(t, s.leader, await.Timeout) }
 
 // followsTheClientCA is for a CA that changes after the start.
 func followsTheClientCA(t *testing.T, s *scene) error {
 	return s.follows(t, "configmaps", "extension-apiserver-authentication")
 }
 
-// follows waits until eventd watches an object.
+// follows waits until eventd watches an object, or is refused to.
 func (s *scene) follows(t *testing.T, resource, name string) error {
-	return await.Success(t.Context(), s.patience, func() error {
+	return await.Success(t.Context(), await.Timeout, func() error {
 		for _, request := range cluster.Audited(t, s.account) {
 			need, _ := needed(&request)
 			if need.verb != "watch" || need.resource != resource || need.name != name {
@@ -85,7 +83,7 @@ func (s *scene) follows(t *testing.T, resource, name string) error {
 
 func takes(event func(namespace, object string) any) check {
 	return func(t *testing.T, s *scene) error {
-		if err := leads(t, s); err != nil {
+		if err := s.waitLeading(t); err != nil {
 			return err
 		}
 		return s.takes(t, s.leader, event(s.namespace, "taken"))
@@ -95,7 +93,7 @@ func takes(event func(namespace, object string) any) check {
 // counts posts two Events of one series.
 func counts(object string, event func(namespace, object string) any) check {
 	return func(t *testing.T, s *scene) error {
-		if err := leads(t, s); err != nil {
+		if err := s.waitLeading(t); err != nil {
 			return err
 		}
 		err := s.takes(t, s.leader, event(s.namespace, object))
@@ -167,7 +165,7 @@ func staysWhenAppliedAgain(t *testing.T, s *scene) error {
 // putsItsLeaseBack is that of a leader, before the next renewal, which is minutes
 // later.
 func putsItsLeaseBack(t *testing.T, s *scene) error {
-	if err := leads(t, s); err != nil {
+	if err := s.waitLeading(t); err != nil {
 		return err
 	}
 	leases := administrator().CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -206,7 +204,7 @@ func passesOn(t *testing.T, s *scene) error {
 // handsOver ends the leader. A standby that does not watch the Lease would read it
 // minutes later.
 func handsOver(t *testing.T, s *scene) error {
-	if err := leads(t, s); err != nil {
+	if err := s.waitLeading(t); err != nil {
 		return err
 	}
 	if s.standby == nil {
@@ -220,7 +218,7 @@ func handsOver(t *testing.T, s *scene) error {
 		return err
 	}
 	s.leader.Terminate(t)
-	return s.leads(t, s.standby)
+	return s.leads(t, s.standby, s.patience)
 }
 
 // ready waits until r is ready, which it is when it knows the leader.
@@ -243,8 +241,12 @@ func get(t *testing.T, r *replica.Replica, path string) request.Answer {
 	return request.Do(t.Context(), &http.Client{Transport: transport}, http.MethodGet, r.URL(path), "")
 }
 
-func (s *scene) leads(t *testing.T, r *replica.Replica) error {
-	return await.Success(t.Context(), s.patience, func() error {
+// leads waits until r serves, and then that long until it leads.
+func (s *scene) leads(t *testing.T, r *replica.Replica, patience time.Duration) error {
+	if err := serves(t, r); err != nil {
+		return err
+	}
+	return await.Success(t.Context(), patience, func() error {
 		m, err := metricsOf(t, r)
 		if err == nil && m.Sum("eventd_election_leading") != 1 {
 			err = errors.New("it does not lead")

@@ -39,7 +39,7 @@ func contentOfCA(t *testing.T, account string) (secret map[string][]byte, bundle
 
 // hasACertificate waits until the leader has one of its CA.
 func hasACertificate(t *testing.T, s *scene) error {
-	if err := leads(t, s); err != nil {
+	if err := s.waitLeading(t); err != nil {
 		return err
 	}
 	return s.hasACertificate(t, s.leader)

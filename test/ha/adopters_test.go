@@ -21,8 +21,11 @@ type takeovers struct {
 	writes  *journal // of pending
 }
 
-// deferring are flags by which all but one write about each object are deferred for hours.
-var deferring = slices.Concat(shortLease, []string{"--budget-burst=1", "--budget-qps=0.00001"})
+// deferring are flags by which all but one write about each object are deferred, for as long as a test takes, and a
+// leader keeps the Lease on a starved machine, too: these tests choose their leaders.
+var deferring = append([]string{
+	"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=500ms",
+}, deferAll...)
 
 // startTakeovers starts a load of a fleet, and posts nothing of pending.
 func (f *fleet) startTakeovers(t *testing.T) *takeovers {
@@ -137,8 +140,7 @@ func TestLeaderThatIsKilledInATakeoverLosesNothing(t *testing.T) {
 // A replica that is terminated while nobody leads keeps what it alone holds, until the next leader has
 // it.
 func TestHolderThatIsTerminatedHandsOver(t *testing.T) {
-	// It waits for two of these, and the next leader, once it has started, for one.
-	x := startBehindProxy(t, "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s")
+	x := startBehindProxy(t) // the holder waits for two Leases, and the next leader, once it has started, for one
 	repeat(t, 10, 1, func(int) {
 		leader, _ := x.leader()
 		next, holder := x.standby(leader, 0), x.standby(leader, 1)

@@ -78,7 +78,7 @@ func startFleetAt(t *testing.T, cluster *testenv.ControlPlane, credentials *rest
 func startFleetOf(t *testing.T, cluster *testenv.ControlPlane, credentials *rest.Config, binaries []string, flags ...string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, cluster: cluster, service: newService(t), accounts: replica.Accounts{}}
-	f.options = replica.Options{Credentials: credentials, PeerToken: replica.PeerToken(t, cluster), Flags: append(flags, settling)}
+	f.options = replica.Options{Credentials: credentials, PeerToken: replica.PeerToken(t, cluster), Flags: append(slices.Clip(flags), settling)}
 	f.lease = followLease(t, cluster.Config())
 	for _, binary := range binaries {
 		f.members = append(f.members, f.newMember(binary))

@@ -18,7 +18,7 @@ import (
 // The only follower is full: clients wait for their writes, except those of deferred ones. When
 // another follower holds everything, the leader is killed, and nothing is lost.
 func TestFollowerThatIsFullConfirmsNothing(t *testing.T) {
-	l := startLoadAt(t, many(), clusterOf(t), append(deferAll, shortLease...)...)
+	l := startLoadAt(t, many(), clusterOf(t), deferring...)
 	leader := l.waitFollowed(replicas - 1)
 	small, other := l.standby(leader, 0), l.standby(leader, 1)
 	small.options.Flags = append(slices.Clone(small.options.Flags), "--max-held-bytes=256Ki")

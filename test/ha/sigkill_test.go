@@ -62,7 +62,7 @@ func (p *plain) missing(t *testing.T, cluster *testenv.ControlPlane) (missing []
 // The leader and its only follower are killed at once: what was acknowledged with 202 and is not
 // written is lost, and nothing else.
 func TestOnlyWhatNoReplicaHoldsAnyMoreIsLost(t *testing.T) {
-	l := startLoadAt(t, many(), clusterOf(t), append(deferAll, shortLease...)...)
+	l := startLoadAt(t, many(), clusterOf(t), deferring...)
 	var killed []time.Time
 	most := 0
 	repeat(t, 10, 1, func(int) {
