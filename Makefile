@@ -129,13 +129,13 @@ cluster-down: ## ends the cluster of make cluster, and removes what a killed one
 
 .PHONY: cluster-test
 cluster-test: ## eventd as Pods among real kubelets, where that is possible; CLUSTERFLAGS=-turns=3 has every disturbance three times
-	@if hack/cluster/possible.sh; then $(MAKE) --no-print-directory test-cluster; elif [ "$$CI" = true ]; then exit 1; fi
+	@if hack/cluster/possible.sh; then $(MAKE) --no-print-directory cluster-test-here; elif [ "$$CI" = true ]; then exit 1; fi
 
-.PHONY: test-cluster
-test-cluster: cluster-parts
+.PHONY: cluster-test-here
+cluster-test-here: cluster-parts
 	@cd test/chart && $(AS_DEPLOYED) OUT=../../$(CLUSTERPARTS)/ ../../hack/build.sh 'Helm' helm.sh/helm/v4/cmd/helm
 	@test/collector/build.sh >/dev/null
-	$(AS_DEPLOYED) $(GO) test -vet=off -count=1 -v -timeout $(SOAKTIMEOUT) $(TESTFLAGS) ./test/cluster -args \
+	$(AS_DEPLOYED) $(GO) test -vet=off -count=1 -v -timeout $(if $(CLUSTERFLAGS),$(SOAKTIMEOUT),$(TESTTIMEOUT)) $(TESTFLAGS) ./test/cluster -args \
 		-parts='$(CURDIR)/$(CLUSTERPARTS)' -image='$(CURDIR)/$(CLUSTERPARTS)/eventd.tar' -tag="$$(cat $(CLUSTERPARTS)/version)" $(CLUSTERFLAGS)
 
 .PHONY: build

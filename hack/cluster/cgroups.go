@@ -175,7 +175,7 @@ func (c cluster) removeCgroups(node ...string) error {
 			return err
 		}
 		for _, cgroup := range slices.Backward(cgroups) { // a cgroup is listed before those in it
-			if err := removeCgroup(cgroup); err != nil {
+			if err := afterTheKilled(syscall.EBUSY, func() error { return syscall.Rmdir(cgroup) }); err != nil {
 				return fmt.Errorf("removing %s: %w", cgroup, err)
 			}
 		}
@@ -183,12 +183,12 @@ func (c cluster) removeCgroups(node ...string) error {
 	return nil
 }
 
-// removeCgroup waits until the last process has left, which is killed.
-func removeCgroup(cgroup string) error {
-	deadline := time.Now().Add(10 * time.Second)
+// afterTheKilled removes something when the processes that are killed have ended: while one is there, that fails so.
+func afterTheKilled(fails syscall.Errno, remove func() error) error {
+	deadline := time.Now().Add(time.Minute)
 	for {
-		err := syscall.Rmdir(cgroup)
-		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+		err := remove()
+		if !errors.Is(err, fails) || time.Now().After(deadline) {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond)

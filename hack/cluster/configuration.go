@@ -62,7 +62,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 }
 
 // kubelet ends Pods only when its own disk is nearly full: that of images is the same, and images cannot be had again. It
-// looks at ConfigMaps more often than by default, and forgets pressure sooner.
+// looks at ConfigMaps and at the size of volumes more often than by default, and forgets pressure sooner.
 func (n node) kubelet() string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -81,6 +81,7 @@ imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 evictionPressureTransitionPeriod: 10s
 syncFrequency: 10s
+volumeStatsAggPeriod: 10s
 `, n.path("control-plane", "pki", "ca.crt"), clusterDNS)
 }
 

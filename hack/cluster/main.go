@@ -30,7 +30,7 @@ type cluster struct {
 	Dir, Parts string
 	// Nodes is how many there are. They are numbered from 1.
 	Nodes int
-	// Disk is the size of each node's disk, and Memory what each node has of it, as its kubelet sees it.
+	// Disk is the size of each node's disk, and Memory how many KiB of memory each kubelet sees.
 	Disk, Memory string
 	// Images are archives of further images, beside those of Parts.
 	Images []string

@@ -300,6 +300,7 @@ func (w *network) addons() error {
 
 func (w *network) kubectl(args ...string) error {
 	command := exec.Command(w.part("kubectl"), append([]string{"--kubeconfig", w.path("control-plane", "admin.kubeconfig")}, args...)...)
+	command.Env = append(os.Environ(), "KUBECACHEDIR="+w.path("kube-cache"))
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
 	}

@@ -157,7 +157,7 @@ func (c cluster) clean() error {
 	err = c.removeCgroups()
 	for _, e := range entries {
 		if e.Name() != marker { // the last, if this is killed
-			err = errors.Join(err, os.RemoveAll(c.path(e.Name())))
+			err = errors.Join(err, afterTheKilled(syscall.ENOTEMPTY, func() error { return os.RemoveAll(c.path(e.Name())) }))
 		}
 	}
 	return errors.Join(err, os.RemoveAll(c.Dir))
@@ -233,7 +233,7 @@ func (c cluster) afterReady(ctx context.Context) error {
 	kubeconfig := c.path("admin.kubeconfig")
 	if c.Run != "" {
 		command := exec.CommandContext(ctx, "sh", "-c", c.Run)
-		command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+c.Parts+":"+os.Getenv("PATH"))
+		command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+c.path("kube-cache"), "PATH="+c.Parts+":"+os.Getenv("PATH"))
 		command.Stdout, command.Stderr = os.Stdout, os.Stderr
 		// It removes what it has made.
 		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}

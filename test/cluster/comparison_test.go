@@ -3,9 +3,11 @@ package cluster
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,19 +91,40 @@ type compared struct {
 }
 
 func newComparison(stored map[string]corev1.Event, kept []v1alpha1.TimelineItem) comparison {
-	c := comparison{}
+	c, last := comparison{}, map[types.UID]int{}
 	for _, event := range stored {
 		row := c.of(event)
 		row.events[event.UID] = true
 		row.versions++
+		last[event.UID] = max(last[event.UID], versionOf(event.ResourceVersion))
 	}
 	for _, item := range kept {
 		item.Observed = metav1.MicroTime{}
-		if event, ok := stored[item.ID]; ok && inJSON(item) == inJSON(itemOf(event)) {
+		event, ok := stored[item.ID]
+		if ok && versionOf(item.ResourceVersion) == last[event.UID] && inJSON(item) == inJSON(itemOf(event)) {
 			c.of(event).equal[0]++
 		}
 	}
 	return c
+}
+
+// versionOf is how the kube-apiserver orders versions.
+func versionOf(resourceVersion string) int {
+	number, err := strconv.Atoi(resourceVersion)
+	if err != nil {
+		panic(err)
+	}
+	return number
+}
+
+// wantKept returns an error unless the last version of each Event is in the history, once.
+func (c comparison) wantKept() (err error) {
+	for of, row := range c {
+		if row.equal[0] != len(row.events) {
+			err = errors.Join(err, fmt.Errorf("of %d Events of %q, %d are in the history as they are stored", len(row.events), of, row.equal[0]))
+		}
+	}
+	return err
 }
 
 // of returns the row of an Event.

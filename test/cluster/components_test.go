@@ -2,9 +2,9 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,7 +20,7 @@ import (
 	"github.com/eventd/eventd/test/upgrade"
 )
 
-// everything is an overlay with all components that need no aggregated API.
+// everything is an overlay with all components but the aggregated API.
 func everything() overlay {
 	return overlay{components: []string{"certificate", "monitoring"}, more: receivers}
 }
@@ -43,9 +43,9 @@ observe:
 // is left but what others have made. With Helm there is an upgrade and a rollback in between; in a long run, the previous release
 // is the first.
 func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
-	uninstall(t)
 	startCollector(t, "node-1")
 	kubectl(t, "apply", "-f", "testdata/prometheus.yaml")
+	kubectl(t, "wait", "--for=create", "--timeout=180s", "-n", "monitoring", "serviceaccount/default", "configmap/kube-root-ca.crt", "apiservice/v1.monitoring.coreos.com")
 	authority := makeCertificate(t)
 	for _, way := range []struct {
 		name            string
@@ -96,16 +96,22 @@ func TestEveryComponentWorksAndLeavesNothing(t *testing.T) {
 			}
 			endReplicas(t)
 			way.remove(t)
-			after := objects(t)
-			for _, key := range slices.Sorted(maps.Keys(after)) {
-				if !before[key] {
-					t.Errorf("%s is left", key)
+			err := await.Success(t.Context(), startTimeout, func() (err error) { // owners of some objects are removed before them
+				after := objects(t)
+				for _, key := range slices.Sorted(maps.Keys(after)) {
+					if !before[key] {
+						err = errors.Join(err, fmt.Errorf("%s is left", key))
+					}
 				}
-			}
-			for _, key := range slices.Sorted(maps.Keys(before)) {
-				if !after[key] {
-					t.Errorf("%s is gone", key)
+				for _, key := range slices.Sorted(maps.Keys(before)) {
+					if !after[key] {
+						err = errors.Join(err, fmt.Errorf("%s is gone", key))
+					}
 				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -119,18 +125,11 @@ const (
 // helm runs Helm in the namespace of eventd.
 func helm(t *testing.T, in string, args ...string) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filepath.Join(*parts, "helm"), append([]string{"--kubeconfig", filepath.Join(dir, "admin.kubeconfig"), "--namespace", system}, args...)...)
+	command := command(t.Context(), "helm", append([]string{"--namespace", system}, args...)...)
 	command.Stdin = strings.NewReader(in)
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("helm %q: %v\n%s", args, err, out)
 	}
-}
-
-// uninstall removes what an earlier test has installed.
-func uninstall(t *testing.T) {
-	t.Helper()
-	endReplicas(t)
-	kubectl(t, "delete", "--ignore-not-found", "-k", overlay{}.write(t))
 }
 
 // endReplicas returns when no Pod of eventd is left.

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -50,7 +48,7 @@ func TestTheExampleOfAControllerReportsFromAPod(t *testing.T) {
 		t.Error("it has not recorded all, or not logged it")
 	}
 	reportedAs(t, "Unavailable", count)
-	kubectl(t, "delete", "-k", "../../examples/controller")
+	kubectl(t, "delete", "--wait=false", "-k", "../../examples/controller")
 }
 
 // watchedDeployment is admitted where restricted Pod Security is enforced.
@@ -60,6 +58,7 @@ kind: Deployment
 metadata: {name: web-%[1]d, namespace: eventd-example, labels: {watched: ""}}
 spec:
   strategy: {type: Recreate}
+  minReadySeconds: 5 # it is seen before it is available
   selector: {matchLabels: {app: web-%[1]d}}
   template:
     metadata: {labels: {app: web-%[1]d}}
@@ -119,8 +118,7 @@ func deleteController(t *testing.T, unavailable int, drains func()) map[string]i
 	name := pods.Items[0].Name
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	logs := exec.CommandContext(ctx, filepath.Join(*parts, "kubectl"), "--kubeconfig", filepath.Join(dir, "admin.kubeconfig"),
-		"-n", exampleNamespace, "logs", "--follow", name)
+	logs := command(ctx, "kubectl", "-n", exampleNamespace, "logs", "--follow", name)
 	out, err := logs.StdoutPipe()
 	if err == nil {
 		err = logs.Start()

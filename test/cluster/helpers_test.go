@@ -40,8 +40,15 @@ func kubectl(t *testing.T, args ...string) string {
 
 func tryKubectl(t *testing.T, args ...string) (string, error) { return runKubectl(t, nil, args...) }
 
+// command is one of the parts, with the kubeconfig of the administrator, and with caches that end with the cluster.
+func command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, filepath.Join(*parts, name), args...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "admin.kubeconfig"), "KUBECACHEDIR="+filepath.Join(dir, "kube-cache"))
+	return c
+}
+
 func runKubectl(t *testing.T, in io.Reader, args ...string) (string, error) {
-	command := exec.CommandContext(t.Context(), filepath.Join(*parts, "kubectl"), append([]string{"--kubeconfig", filepath.Join(dir, "admin.kubeconfig")}, args...)...)
+	command := command(t.Context(), "kubectl", args...)
 	var stderr bytes.Buffer
 	command.Stdin, command.Stderr = in, &stderr
 	out, err := command.Output()
@@ -219,7 +226,18 @@ func other(name string) string {
 // inContainer runs commands of a shell on a Pod's node, in which $p is the process of its eventd, and returns their output.
 func inContainer(t *testing.T, pod corev1.Pod, script string) string {
 	t.Helper()
-	return node(t, pod.Spec.NodeName, "exec", "sh", "-c", fmt.Sprintf(`for p in $(pgrep -x eventd); do if grep -q %s /proc/$p/cgroup; then %s; exit; fi; done; exit 1`, pod.UID, script))
+	out, err := ofPod(t, pod, `grep -qx eventd /proc/$p/comm`, script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// ofPod runs commands of a shell on a Pod's node, in which $p is a process of the Pod for which a condition holds.
+func ofPod(t *testing.T, pod corev1.Pod, condition, script string) (string, error) {
+	t.Helper()
+	return tryNode(t.Context(), pod.Spec.NodeName, "exec", "sh", "-c",
+		fmt.Sprintf(`for p in $(ls /proc | grep '^[0-9]'); do if grep -q %s /proc/$p/cgroup 2>/dev/null && %s; then %s; exit; fi; done; exit 9`, pod.UID, condition, script))
 }
 
 // awaitRestart waits until the container of a Pod was started again, after it has ended for a reason.
@@ -241,12 +259,7 @@ func awaitRestart(t *testing.T, former corev1.Pod, reason string) {
 	})
 }
 
-// awaitNode waits until a node is ready, or is seen not to be.
-func awaitNode(t *testing.T, name string, ready bool) {
-	t.Helper()
-	awaitCondition(t, name, corev1.NodeReady, ready)
-}
-
+// awaitCondition waits until a node is seen to have a condition, or not to have it.
 func awaitCondition(t *testing.T, name string, kind corev1.NodeConditionType, want bool) {
 	t.Helper()
 	await.Within(t, startTimeout, fmt.Sprintf("%s of %s: %t", kind, name, want), func() bool {

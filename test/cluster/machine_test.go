@@ -31,6 +31,9 @@ func TestAClusterLeavesTheMachineAsItWas(t *testing.T) {
 	if err := next.await("export KUBECONFIG"); err != nil {
 		t.Error(err)
 	}
+	if nothingIsLeft(dir) == nil {
+		t.Error("nothing is seen of a cluster that runs")
+	}
 	if err := next.end(); err != nil {
 		t.Error(err)
 	}

@@ -28,7 +28,7 @@ var (
 	parts  = flag.String("parts", "", "the `folder` that hack/cluster/build.sh prints; without it, nothing is tested")
 	image  = flag.String("image", "", "the `archive` of eventd's image")
 	tag    = flag.String("tag", "", "the `tag` of that image")
-	turns  = flag.Int("turns", 0, "how `often` each disturbance happens; 0 is the short ones once, without limits of time")
+	turns  = flag.Int("turns", 0, "how `often` each disturbance happens; 0 is the short run: three disturbances, Helm only, no previous release, no lost node, no limits of time")
 	report = flag.String("report", "", "the `page` with the tables that are to be written")
 )
 
@@ -167,7 +167,7 @@ func (r running) await(text string) error {
 
 // end ends the cluster as Ctrl-C does.
 func (r running) end() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	err := r.Send(os.Interrupt)
 	if code, waitErr := r.Wait(ctx); waitErr != nil || code != 0 {

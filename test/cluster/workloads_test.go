@@ -2,11 +2,8 @@ package cluster
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -74,7 +71,7 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 	install(t)
 	leads := mustLead(t, observe)
 	startCollector(t, leads.Spec.NodeName)
-	watched, tailed := watchEvents(t), tailEvents(t)
+	tailed, watched := tailEvents(t), watchEvents(t) // in this order: what is watched is tailed
 	kubectl(t, "apply", "-f", "../../hack/cluster/workloads.yaml")
 	awaitReasons := func(reasons ...string) {
 		await.Within(t, startTimeout, "all of these reasons are reported: "+strings.Join(reasons, ", "), func() bool {
@@ -86,25 +83,25 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 		})
 	}
 	awaitReasons(reasons...)
-	if *turns > 0 { // it takes a minute
+	if *turns > 0 { // each takes a minute
 		lost := other(leads.Spec.NodeName)
 		node(t, lost, "off")
-		awaitReasons("NodeNotReady")
+		awaitReasons("NodeNotReady", "SawCompletedJob")
 		node(t, lost, "on")
-		awaitNode(t, lost, true)
+		awaitCondition(t, lost, corev1.NodeReady, true)
 	}
+	var seen map[string]corev1.Event
+	var table comparison
 	err := await.Success(t.Context(), startTimeout, func() error {
-		if differences := compare(t); len(differences) > 0 {
-			return errors.New(strings.Join(differences, "\n"))
-		}
-		return nil
+		kept := timeline(t)
+		seen = watched.snapshot() // after that: what is kept is seen
+		table = newComparison(seen, kept)
+		return table.wantKept()
 	})
 	if err != nil {
-		t.Fatalf("the history is not what is stored: %v", err)
+		t.Error(err)
 	}
-	kept, seen := timeline(t), watched.snapshot() // in this order: what is kept is seen
 	t.Logf("%d versions", len(seen))
-	table := newComparison(seen, kept)
 	for i, way := range []struct {
 		name     string
 		received func() copies
@@ -121,7 +118,7 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 		{"an item of the tail", tailed, itemOf},
 	} {
 		var received copies
-		err := await.Success(t.Context(), time.Minute, func() error {
+		err := await.Success(t.Context(), startTimeout, func() error {
 			received = way.received()
 			for id, event := range seen {
 				if received[id] == nil {
@@ -147,8 +144,7 @@ func TestEveryEventOfRealWorkloadsIsKeptAndDelivered(t *testing.T) {
 // tailEvents tails all Events until the end of the test.
 func tailEvents(t *testing.T) (seen func() copies) {
 	t.Helper()
-	tail := exec.CommandContext(t.Context(), filepath.Join(*parts, "kubectl-eventd"), "--kubeconfig", filepath.Join(dir, "admin.kubeconfig"),
-		"tail", "-A", "-o", "json")
+	tail := command(t.Context(), "kubectl-eventd", "tail", "-A", "-o", "json")
 	out, err := tail.StdoutPipe()
 	if err == nil {
 		err = tail.Start()
@@ -214,51 +210,10 @@ func TestTheExampleOfAClientReportsFromAPod(t *testing.T) {
 		list, err := client.CoreV1().Events("eventd-demo").List(t.Context(), metav1.ListOptions{})
 		return err == nil && slices.ContainsFunc(list.Items, writtenByEventd)
 	})
-	kubectl(t, "delete", "-k", "../../examples/feeder")
 }
 
 func writtenByEventd(e corev1.Event) bool {
 	return slices.ContainsFunc(e.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return strings.HasPrefix(f.Manager, "eventd") })
-}
-
-// compare returns how the history differs from what is stored about the workloads.
-func compare(t *testing.T) (differences []string) {
-	t.Helper()
-	var events []corev1.Event
-	for _, namespace := range []string{"trouble", "trouble-quota"} {
-		list, err := client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		events = append(events, list.Items...)
-	}
-	kept := map[string]v1alpha1.TimelineItem{}
-	for _, item := range timeline(t) {
-		name := item.Namespace + "/" + item.Name
-		if _, twice := kept[name]; twice {
-			differences = append(differences, name+" is there twice")
-		}
-		if strings.HasPrefix(name, "trouble") {
-			kept[name] = item
-		}
-	}
-	for _, event := range events {
-		name := event.Namespace + "/" + event.Name
-		item, ok := kept[name]
-		if !ok {
-			differences = append(differences, fmt.Sprintf("%s %s is missing", event.Name, event.Reason))
-			continue
-		}
-		delete(kept, name)
-		item.Observed = metav1.MicroTime{}
-		if got, want := inJSON(item), inJSON(itemOf(event)); got != want {
-			differences = append(differences, fmt.Sprintf("%s: %s, stored is %s", event.Name, got, want))
-		}
-	}
-	for name := range kept {
-		differences = append(differences, name+" is not stored")
-	}
-	return differences
 }
 
 // timeline is that of the plugin.

@@ -117,6 +117,9 @@ func run() error {
 func print(client *http.Client, urls []string) error {
 	for _, url := range urls {
 		resp, err := client.Get(url)
+		for began := time.Now(); err != nil && time.Since(began) < giveUp; resp, err = client.Get(url) {
+			time.Sleep(time.Second) // such as for a certificate that has just been replaced
+		}
 		if err != nil {
 			return err
 		}
