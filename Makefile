@@ -224,7 +224,7 @@ test-modules:
 	@echo '• the same as a controller that imports eventd sees it'
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(LAZY) $(GO) -C test/dropin test -vet=off $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• the same as a module that can import nothing but pkg/'
-	$(AS_DEPLOYED) $(GO) -C test/outside test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+	$(AS_DEPLOYED) $(GO) -C test/outside test -vet=off -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• what makes the image and the release, with a release for this machine'
 	$(AS_DEPLOYED) $(GO) -C hack/release test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• the chart, with the library of Helm'
@@ -279,7 +279,7 @@ monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has
 	done
 	@test/controlplane/build.sh >/dev/null
 	@$(AS_DEPLOYED) hack/build.sh 'eventd' ./cmd/eventd ./test/testenv
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/monitoring -prometheus
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/monitoring -prometheus
 
 .PHONY: browser
 browser: ## the page in a real browser, Chromium, which has to be there; TESTFLAGS=-screenshots=DIR keeps pictures
@@ -288,7 +288,7 @@ browser: ## the page in a real browser, Chromium, which has to be there; TESTFLA
 		echo 'Debian has it in the package chromium (apt-get install chromium).' >&2; \
 		echo 'All that can be tested without it is part of make test.' >&2; \
 		exit 1; }
-	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(BROWSER) $(TESTFLAGS)
+	$(AS_DEPLOYED) $(GO) test -vet=off -count=1 -timeout $(TESTTIMEOUT) $(BROWSER) $(TESTFLAGS)
 
 .PHONY: screenshots
 screenshots: ## pictures of the page of a real eventd that is empty, busy and failing, in SHOTS; two of them replace docs/images

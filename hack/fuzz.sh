@@ -15,7 +15,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 grep -rlE --include='*_test.go' '^func Fuzz' cmd internal pkg | xargs -n 1 dirname | sort -u >"$work/packages"
 while read -r package; do
-	"${GO:-go}" test "./$package" -c $guided -o "$work/fuzz"
+	"${GO:-go}" test "./$package" -vet=off -c $guided -o "$work/fuzz"
 	for target in $(grep -hoE '^func Fuzz[A-Za-z0-9]*' "$package"/*_test.go | cut -c6- | sort); do
 		echo "• $package $target, for $FUZZTIME"
 		(cd "$package" && "$work/fuzz" -test.run='^$' -test.fuzz="^$target\$" -test.fuzztime="$FUZZTIME" \

@@ -33,7 +33,7 @@ const (
 type outgoing struct {
 	url    url.URL // without scheme and host
 	method string
-	header http.Header // nil before it is sent over HTTP/2, if it is received
+	header http.Header // nil before it is sent, if it is received
 	body   []byte
 
 	// received is what a client has sent, nil for this replica's own requests, and caller
@@ -45,13 +45,13 @@ type outgoing struct {
 // newOutgoing asserts the authenticated user of a request.
 func newOutgoing(r *intake.Received) (*outgoing, error) {
 	caller, ok := request.UserFrom(r.Request.Context())
-	if !ok || caller.GetName() == "" { // the leader would end the session, with the requests of others
+	if !ok || caller.GetName() == "" {
 		return nil, apierrors.NewInternalError(errors.New("no user in the context"))
 	}
 	return &outgoing{url: *r.Request.URL, method: r.Request.Method, body: r.Body, received: r.Request, caller: caller}, nil
 }
 
-// forwardedHeader returns the headers of a request for HTTP/2.
+// forwardedHeader returns the headers of a received request for the leader.
 func (o *outgoing) forwardedHeader() (http.Header, error) {
 	asserted, err := intake.EncodeUser(o.caller)
 	if err != nil {

@@ -52,11 +52,8 @@ type batches struct {
 // batchVerb is the key of the handler of batches in an api.
 const batchVerb = "batch"
 
-// newBatches returns the handler of batches. As that of a create, it is called when the body
-// has been read, by the leader, with a seat.
-func newBatches(o *ServerOptions, a occurrence.API, control *flowControl, inTerm func(http.HandlerFunc) http.HandlerFunc) http.HandlerFunc {
-	b := &batches{storage: newStorage(o.Intake, a, o.Authorizer), control: control}
-	return o.Intake.withBody(o.Intake.withBatchCheck(inTerm(control.withSeat(b.serve))))
+func newBatches(o *ServerOptions, a occurrence.API, control *flowControl) *batches {
+	return &batches{storage: newStorage(o.Intake, a, o.Authorizer), control: control}
 }
 
 // isBatch reports whether a POST to the path of Events is a batch. Most have no query, and are not parsed.

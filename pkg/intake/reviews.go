@@ -16,9 +16,9 @@ import (
 	"github.com/eventd/eventd/internal/fairqueue"
 )
 
-// DefaultAccessReviewQPS is how many SubjectAccessReviews per second components with delegated authorization allow
-// themselves.
-const DefaultAccessReviewQPS = 200
+// DefaultAccessReviewQPS is twice what components with delegated authorization allow themselves: a leader reviews the
+// callers of all replicas.
+const DefaultAccessReviewQPS = 400
 
 // reviewLimit is how many reviews are sent to the apiserver.
 type reviewLimit struct {

@@ -151,9 +151,13 @@ func newServer(options ServerOptions) ([]filter, http.Handler, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		handlers = handlers.each(control.withSeat).each(inTerm)
-		routes.apis[a] = handlers.each(options.Intake.decoding.withBodyCheck(options.Intake.options.MaxBodyBytes)).each(options.Intake.withBody)
-		routes.apis[a][batchVerb] = newBatches(&options, a, control, inTerm)
+		behind := func(check func(http.HandlerFunc) http.HandlerFunc) func(http.HandlerFunc) http.HandlerFunc {
+			return func(handler http.HandlerFunc) http.HandlerFunc {
+				return options.Intake.withBody(check(inTerm(control.withSeat(handler))))
+			}
+		}
+		routes.apis[a] = handlers.each(behind(options.Intake.decoding.withBodyCheck(options.Intake.options.MaxBodyBytes)))
+		routes.apis[a][batchVerb] = behind(options.Intake.withBatchCheck)(newBatches(&options, a, control).serve)
 	}
 	if options.Metrics != nil {
 		control.paths["/metrics"] = true

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,9 +111,13 @@ func queryRights(t *testing.T) []right {
 	return nil
 }
 
-// kustomize reads a patch in flow style only as JSON.
+// kustomize applies them to deploy/ and its components.
 func TestPatchesOfThePagesCanBeRead(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := filepath.Abs(manifests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,12 +136,16 @@ func TestPatchesOfThePagesCanBeRead(t *testing.T) {
 				lines = append(lines, line)
 			}
 			folder := t.TempDir()
-			file := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\npatches:\n" + strings.Join(lines, "")
+			deploy, err := filepath.Rel(folder, all) // of folders, kustomize takes only relative paths
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%[1]s]\n"+
+				"components: [%[1]s/monitoring, %[1]s/flowcontrol]\npatches:\n%[2]s", deploy, strings.Join(lines, ""))
 			if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := testenv.RunKubectl(t.Context(), "kustomize", folder)
-			if err != nil && !strings.Contains(err.Error(), "kustomization.yaml is empty") {
+			if _, err := testenv.RunKubectl(t.Context(), "kustomize", folder); err != nil {
 				t.Errorf("%s: %v\n%s", page, err, file)
 			}
 			patches++

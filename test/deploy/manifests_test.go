@@ -461,10 +461,14 @@ func TestPortsAreThoseOfThePods(t *testing.T) {
 					if !slices.Equal(o.Spec.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}) {
 						t.Errorf("the policy is for %v", o.Spec.PolicyTypes)
 					}
-					for _, port := range []string{"443 TCP", "6443 TCP"} {
+					apiserver := []string{"443 TCP", "6443 TCP"}
+					for _, port := range apiserver {
 						if !allows(o, port) {
 							t.Errorf("the policy does not allow the apiserver at %s", port)
 						}
+					}
+					if rules := o.Spec.Egress; name == intake && (len(rules) != 2 || len(rules[0].Ports) != len(apiserver)) {
+						t.Errorf("the intake may connect to more than the apiserver and replicas: %+v", rules)
 					}
 				}
 			}

@@ -112,7 +112,7 @@ func newLeaderElection() LeaderElection {
 	}
 }
 
-// defaultMaxConnections is for a cluster of 1,000 nodes, all of which connect to one replica.
+// defaultMaxConnections is what fits into the memory of deploy/: nearly one for each of 1,000 nodes.
 const defaultMaxConnections = 980
 
 // newPipeline returns the defaults of a process that writes the Events of a cluster. Those of

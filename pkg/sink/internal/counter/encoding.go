@@ -1,10 +1,10 @@
 package counter
 
 import (
-	"encoding/binary"
 	"math"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/eventsize"
@@ -145,29 +145,19 @@ const maxFields = 4096
 // are counted before they are decoded: an empty owner reference has 2 bytes, and takes 104.
 func countFields(b []byte, isMetadata bool) (n int) {
 	for len(b) > 0 {
-		tag, k := binary.Uvarint(b)
-		b = b[max(k, 0):]
-		length, skip := uint64(0), 0
-		switch tag & 7 {
-		case 0:
-			_, skip = binary.Uvarint(b)
-		case 1:
-			length = 8
-		case 2:
-			length, skip = binary.Uvarint(b)
-		case 5:
-			length = 4
-		default:
+		number, kind, tag := protowire.ConsumeTag(b)
+		if tag < 0 || kind == protowire.StartGroupType { // groups nest, and Kubernetes has none
 			return maxFields + 1
 		}
-		if k <= 0 || skip < 0 || length > uint64(len(b)-skip) {
-			return maxFields + 1 // malformed
+		size := protowire.ConsumeFieldValue(number, kind, b[tag:])
+		if size < 0 {
+			return maxFields + 1
 		}
-		content := b[skip : skip+int(length)]
-		b = b[skip+int(length):]
-		if n++; !isMetadata && tag == 1<<3|2 {
+		if n++; !isMetadata && number == 1 && kind == protowire.BytesType {
+			content, _ := protowire.ConsumeBytes(b[tag:])
 			n += countFields(content, true)
 		}
+		b = b[tag+size:]
 	}
 	return n
 }
