@@ -12,14 +12,12 @@ import (
 	"github.com/eventd/eventd/internal/sleep"
 )
 
-const (
-	// Timeout bounds the waits that name no other bound. It is far above what an
-	// idle machine needs, since tests also run on busy ones.
-	Timeout = 2 * time.Minute
+// Timeout bounds the waits that name no other bound. It is far above what an idle machine needs,
+// since tests also run on busy ones.
+const Timeout = 2 * time.Minute
 
-	// interval is the least time between two tries, and maxInterval that after one that takes long.
-	interval, maxInterval = 10 * time.Millisecond, time.Second
-)
+// Interval is the time between two tries. A suite whose tries start processes has a longer one.
+var Interval = 10 * time.Millisecond
 
 // Until polls ok until it returns true, and fails the test after Timeout.
 func Until(t testing.TB, what string, ok func() bool) {
@@ -47,13 +45,11 @@ func Success(ctx context.Context, timeout time.Duration, try func() error) error
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
-		began := time.Now()
 		last := try()
 		if last == nil || errors.As(last, new(permanent)) {
 			return last
 		}
-		// What takes long to try leaves most of the processors to what it waits for.
-		if Sleep(limited, max(interval, min(2*time.Since(began), maxInterval))) == nil {
+		if Sleep(limited, Interval) == nil {
 			continue
 		}
 		if ctx.Err() != nil {

@@ -16,10 +16,10 @@ func TestSuccessReturnsTheLastErrorOrTheFirstPermanentOne(t *testing.T) {
 		want error
 	}{
 		"success at once":    {[]error{nil}, 0, nil},
-		"success in time":    {[]error{errLast, errLast, nil}, 2 * interval, nil},
+		"success in time":    {[]error{errLast, errLast, nil}, 2 * Interval, nil},
 		"timeout":            {[]error{errors.New("first"), errLast}, time.Second, errLast},
 		"permanent at once":  {[]error{Permanent(errLast)}, 0, errLast},
-		"permanent, in time": {[]error{errors.New("first"), Permanent(errLast)}, interval, errLast},
+		"permanent, in time": {[]error{errors.New("first"), Permanent(errLast)}, Interval, errLast},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

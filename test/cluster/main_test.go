@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/process"
 )
 
@@ -45,6 +46,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("test/cluster: no cluster: make cluster-test")
 		return
 	}
+	await.Interval = 250 * time.Millisecond
 	goleak.VerifyTestMain(runner{m})
 }
 
