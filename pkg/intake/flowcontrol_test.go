@@ -293,7 +293,7 @@ func TestReviewsOfRightsAreLimitedForEachTenantAndUser(t *testing.T) {
 				t.Errorf("another waited for %s", took)
 			}
 			time.Sleep(2 * time.Second)
-			if rate := float64(asked.Load()-before) / time.Since(begun).Seconds(); rate > 210 {
+			if rate := float64(asked.Load()-before) / time.Since(begun).Seconds(); rate > 1.05*intake.DefaultAccessReviewQPS {
 				t.Errorf("asked %v times a second", rate)
 			}
 		})
