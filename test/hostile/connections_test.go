@@ -267,9 +267,12 @@ func TestClientThatReadsNoAnswersDoesNotDelayTheShutdown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The answer to another client comes after the server has accepted those.
+	// Another client is answered after the server has accepted those. While too many of its address are unknown, it
+	// comes again.
 	other := g.account(t, "other", "create")
-	other.mustPost(t, other.event("after", "after", "Normal", 1), 201)
+	await.Until(t, "an Event of another client is taken", func() bool {
+		return other.postEvent(t.Context(), other.event("after", "after", "Normal", 1)).Code == 201
+	})
 	begun := time.Now()
 	g.eventd.Terminate(t)
 	if took := time.Since(begun); took > 5*time.Second {
