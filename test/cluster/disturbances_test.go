@@ -104,7 +104,7 @@ var disturbances = []disturbance{
 	{"both replicas are on the node that loses its power", bothOnOneNode, lostNode + time.Minute, everyTurn, 50}, // of a second
 	{"the previous release is installed, and then this one again", goBack, handover, everyTurn, 0},
 	{"the clock of eventd is 5 minutes ahead on one node, and leaders change", differ, handover, everyTurn, 0},
-	{"the tokens of eventd and its client expire", outliveTokens, crash, inFirstTurn, 0},
+	{"the tokens of eventd and its client expire", outliveTokens, handover, inFirstTurn, 0},
 }
 
 // outcome is what a disturbance has cost.

@@ -69,8 +69,7 @@ func rollOut(t *testing.T) {
 				t.Fatalf("%s is deleted before it has ended", pod.Name)
 			}
 			for _, event := range warnings(t, pod.UID) {
-				late := strings.Contains(event.Message, "deadline exceeded") || strings.Contains(event.Message, "Client.Timeout") // a busy machine
-				if !before[event.ResourceVersion] && !late && event.LastTimestamp.Before(&ended.FinishedAt) {
+				if !before[event.ResourceVersion] && event.LastTimestamp.Before(&ended.FinishedAt) {
 					t.Errorf("%s: %s: %s", pod.Name, event.Reason, event.Message)
 				}
 			}
@@ -144,11 +143,15 @@ func TestPoliciesHold(t *testing.T) {
 	for _, deployment := range []string{intake, observe} {
 		pod := podsOf(t, deployment)[0]
 		await.Within(t, startTimeout, deployment+" connects to the apiserver", func() bool { return connects(t, pod, "10.0.0.1", "443") })
-		await.Within(t, startTimeout, deployment+" does not connect to a Pod of others", func() bool { return !connects(t, pod, server.Status.PodIP, "8080") })
+		if connects(t, pod, server.Status.PodIP, "8080") {
+			t.Errorf("%s connects to any Pod", deployment)
+		}
 		await.Within(t, startTimeout, "a client connects to "+deployment, func() bool { return connects(t, *plain, pod.Status.PodIP, "10280") })
 		listen(t, pod, "8080")
 		await.Within(t, startTimeout, deployment+" listens elsewhere", func() bool { return connects(t, pod, "127.0.0.1", "8080") })
-		await.Within(t, startTimeout, "a client does not connect to another port of "+deployment, func() bool { return !connects(t, *plain, pod.Status.PodIP, "8080") })
+		if connects(t, *plain, pod.Status.PodIP, "8080") {
+			t.Errorf("a client connects to any port of %s", deployment)
+		}
 	}
 }
 

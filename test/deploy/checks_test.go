@@ -31,7 +31,7 @@ type scene struct {
 	standby   *replica.Replica // nil until a check needs one
 	namespace string
 	reporter  *rest.Config
-	patience  time.Duration // with what a check expects and may not happen; await.Timeout is that with all before
+	patience  time.Duration // with what may never happen; a check waits for all else until await.Timeout
 }
 
 // setScene starts an eventd as account, and does not wait until it serves.
